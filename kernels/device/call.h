@@ -156,7 +156,9 @@ DYN_BOTH static inline uint64_t dyn_offset_of_word(uint64_t word) { return word 
 /* ncclFunc_t up to AllToAll, or what NCCL has not; and bytes, where they are known. */
 #define DYN_ABOUT_EXCHANGE 6
 #define DYN_ABOUT_NORM 7
+#define DYN_ABOUT_OTHER 15
 #define DYN_ABOUT_SHIFT 56
+#define DYN_ABOUT_STEP_SHIFT 60 /* in kernels on GIN what is waited for: dyn_gin_step */
 static inline uint64_t dyn_about(unsigned what, uint64_t bytes) { return (uint64_t)what << DYN_ABOUT_SHIFT | (bytes & (((uint64_t)1 << DYN_ABOUT_SHIFT) - 1)); }
 
 /* Of consecutive calls about one in DYN_STAMP_EVERY, in no step with a program's own rhythm. */

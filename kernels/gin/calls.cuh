@@ -79,17 +79,28 @@ __device__ __forceinline__ void eachGinPeerFrom(const Gin &g, unsigned thread, D
   for (int k = 1 + (int)place; k < g.nRanks; k += (int)blockDim.x) what(ginPeer(g, k));
 }
 
+/* To the host, which says it. Kept out of the way of those that do not wait for long. */
+__attribute__((noinline)) inline __device__ void ginTellLate(dyn_late *late, uint64_t about, uint64_t word) {
+  storeHost(&late->about, about);
+  storeHost(&late->word, word);
+}
+
 /* Until reached(). False: it took too long, which the host can read, or the host has had enough. Who has given up on one peer
  * gives up on all, at once, and takes no part in kernels to come (device/count.cuh): a graph of many calls ends soon. */
 template <typename Reached>
 __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint32_t call, Reached reached) {
-  uint64_t since = 0;
+  uint64_t since = 0, told = 0;
   for (unsigned spins = 1; !reached(); spins++) {
     if ((spins & kGinSpins) != 0) continue;
     const uint64_t now = globalNs();
-    if (since == 0) since = now;
+    if (since == 0) since = told = now;
     const uint32_t stop = loadHost(g.stop);
-    if (stop == 0 && now - since < g.waitNs) continue;
+    if (stop == 0 && now - since < g.waitNs) {
+      if (g.late == nullptr || now - told < g.lateNs) continue;
+      ginTellLate(g.late, g.about | (uint64_t)step << DYN_ABOUT_STEP_SHIFT, (uint64_t)(peer + 1) << DYN_FAULT_PEER_SHIFT | call);
+      told = now;
+      continue;
+    }
     if (stop == 0) storeHost(&g.fault[peer], (uint64_t)step << 32 | call);
     storeRelease(g.stop, stop == 0 ? 1 : stop | DYN_STOP_MISSED);
     giveUp(g.calls, DYN_GIN_CALLS, g.lanes); /* behind the host's words: who sees this in another lane is over at once, and the program asks why */

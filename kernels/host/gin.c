@@ -155,7 +155,7 @@ static bool make_numbers(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *s
     life->lanes[l] = (struct dyn_gin){.rank = (int32_t)lsa->rank, .nRanks = (int32_t)lsa->nRanks, .slotBytes = DYN_GIN_SLOT_BYTES, .seen = (uint64_t *)at, .contexts = life->state.contexts,
                                       .legs = (struct dyn_gin_legs *)(at + seen), .calls = (uint32_t *)(at + seen + legs),
                                       .items = (uint32_t *)(at + seen + legs) + DYN_GIN_COUNTERS,
-                                      .stop = &words->stop, .fault = words->faults, .localRanks = life->granted.lsaSize,
+                                      .stop = &words->stop, .fault = words->faults, .late = dyn_late_ns() == 0 ? NULL : &words->late[l], .lateNs = dyn_late_ns(), .localRanks = life->granted.lsaSize,
                                       .slotsAt = (size_t)l * window_bytes(lsa, life), .pipesAt = (size_t)l * window_bytes(lsa, life) + slot_bytes(lsa),
                                       .cellBytes = CELL_BYTES, .firstSignal = (uint32_t)l * dyn_gin_signals((int)lsa->nRanks),
                                       .firstCounter = (uint32_t)l * dyn_gin_counters((int)lsa->nRanks)};

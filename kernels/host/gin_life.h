@@ -77,6 +77,7 @@ const struct dyn_gin_module *dyn_gin_module_get(dyn_context context);
 struct dyn_gin_words {
   uint32_t stop, reserved0;
   uint64_t faults[DYN_KERNEL_MAX_RANKS];
+  struct dyn_late late[NUM_LANES];
   struct dyn_gin_stamp stamps[DYN_GIN_MAX_CONTEXTS * DYN_KERNEL_MAX_RANKS];
 };
 
@@ -92,6 +93,7 @@ struct dyn_gin_life {
   struct dyn_gin_words *_Atomic words;
   struct dyn_carrier_expected expected; /* zeros: nobody is told */
   struct dyn_gin lanes[NUM_LANES];
+  struct waiting waiting[NUM_LANES]; /* watch.c */
   struct dyn_gin_trips *trips; /* gin_trips.c; under the lock of watch.c */
 };
 

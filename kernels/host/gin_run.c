@@ -15,7 +15,9 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_g
   void *arguments[] = {(void *)&life->device, call, (void *)parts};
   const struct dyn_launch config = {.gridX = grid->blocks, .gridY = 1, .gridZ = 1, .blockX = grid->threads, .blockY = 1, .blockZ = 1, .stream = stream};
   uint32_t contexts = call->gin.contexts, closely = call->gin.closely;
+  uint64_t about = call->gin.about;
   call->gin = life->lanes[lane];
+  call->gin.about = about;
   call->gin.closely = lane == LANE_CALLS && closely; /* what a graph holds it runs for ever */
   if (contexts > 0 && contexts < call->gin.contexts) call->gin.contexts = contexts;
   call->slots = life->window;
@@ -75,7 +77,7 @@ static const char *await_exchange(struct dyn_lsa *lsa, const struct dyn_gin_life
 
 const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uint64_t waitNs, char why[512]) {
   const struct dyn_host_driver *driver = dyn_host_driver();
-  struct dyn_gin_call call = {.stamps = life->words->stamps};
+  struct dyn_gin_call call = {.gin.about = dyn_about(DYN_ABOUT_OTHER, 0), .stamps = life->words->stamps};
   const struct dyn_gin_grid grid = {life->module->probe, life->state.contexts, 32};
   const char *said = NULL;
   void *stream;

@@ -161,7 +161,10 @@ static unsigned kernels(const struct launch *l) { return l->kernels == 0 ? 1 : l
 
 /* The k-th of its kernels. */
 static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, unsigned k, void *stream) {
-  if (l->life != NULL) return launch_gin(l, k, lane, stream);
+  if (l->life != NULL) {
+    l->gin->gin.about = about(lsa, l);
+    return launch_gin(l, k, lane, stream);
+  }
   struct dyn_bulk bulk = lsa->lanes[lane].bulk;
   if (l->work != NULL) bulk.root = l->work->root;
   if (l->sendWindow != NULL) bulk.send = *l->sendWindow;

@@ -111,6 +111,7 @@ void dyn_timing_begin(struct scratch *scratch, struct dyn_timing *timing, struct
 bool dyn_gin_forget(struct dyn_lsa *lsa);
 
 /* memory.c */
+uint64_t dyn_late_ns(void); /* DYNAMICCL_LATE_S; 0: never */
 struct dyn_lanes *dyn_lanes_of(const struct dyn_lsa *lsa); /* first those over load and store, behind them each backend's of GIN */
 bool dyn_context_enter(dyn_context context, bool *pushed);
 void dyn_context_leave(bool pushed);

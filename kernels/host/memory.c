@@ -148,8 +148,7 @@ static bool clear(const struct scratch *scratch) {
   return cleared;
 }
 
-/* 0: never. */
-static uint64_t late_seconds(void) { return dyn_setting("DYNAMICCL_LATE_S", 0, MOST_LATE_S, DEFAULT_LATE_S); }
+uint64_t dyn_late_ns(void) { return dyn_setting("DYNAMICCL_LATE_S", 0, MOST_LATE_S, DEFAULT_LATE_S) * UINT64_C(1000000000); }
 
 struct dyn_lanes *dyn_lanes_of(const struct dyn_lsa *lsa) { return (struct dyn_lanes *)(lsa->scratch->words + LANES_AT); }
 
@@ -176,7 +175,7 @@ static void lay_out(struct dyn_lsa *lsa, struct lane *lane, size_t at, size_t by
   d->stop = (uint32_t *)lsa->scratch->words;
   d->fault = lsa->scratch->words + 1;
   d->waitNs = UINT64_MAX; /* as NCCL's own kernels: a rank may be late by hours. Who is dead is found by watch.c, which also says who is late */
-  d->lateNs = late_seconds() * 1000000000;
+  d->lateNs = dyn_late_ns();
   d->late = d->lateNs == 0 ? NULL : (struct dyn_late *)(lsa->scratch->words + LATE_AT) + (lane - lsa->lanes);
 }
 

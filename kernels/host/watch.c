@@ -44,28 +44,53 @@ static int dead_rank(const struct dyn_lsa *lsa) {
   return -1;
 }
 
-static void say_late(const struct dyn_lsa *lsa, int lane, uint64_t word, uint64_t about, uint64_t ns) {
+/* Where kernels of a lane say who is late, and what was made of it. over: what they run over, for people. */
+struct lateness {
+  struct dyn_late *told;
+  uint64_t ns;
+  struct waiting *waiting;
+  const char *over, *graphs;
+};
+
+/* What is waited for, of kernels on GIN; "": no more is known. */
+static const char *step_of(uint64_t about) {
+  static const char *const steps[DYN_GIN_STEPS] = {"", ", its beginning", ", its signal", ", the counter of a put to it", ", room in its buffers"};
+  return steps[(about >> DYN_ABOUT_STEP_SHIFT) % DYN_GIN_STEPS];
+}
+
+static void say_late(const struct dyn_lsa *lsa, const struct lateness *of, uint64_t word, uint64_t about, uint64_t ns) {
   static const char *const names[] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AllToAll", "AllToAllv", "AllReduce with RMSNorm"};
-  uint64_t what = about >> DYN_ABOUT_SHIFT, bytes = about & ((UINT64_C(1) << DYN_ABOUT_SHIFT) - 1), peer = (word >> DYN_FAULT_PEER_SHIFT) - 1;
-  char size[32] = "";
+  uint64_t what = about >> DYN_ABOUT_SHIFT & 15, bytes = about & ((UINT64_C(1) << DYN_ABOUT_SHIFT) - 1), peer = (word >> DYN_FAULT_PEER_SHIFT) - 1;
+  char size[32] = "", where[32] = "on another host";
   if (bytes > 0) snprintf(size, sizeof size, " of %llu bytes", (unsigned long long)bytes);
-  dyn_host_say("communicator %016llx: rank %u waits for rank %llu, process %u, since %llu s: %s%s, call %u of our kernels%s; it goes on waiting",
-               (unsigned long long)lsa->id, lsa->rank, (unsigned long long)peer, peer < lsa->nRanks ? lsa->peers[peer].pid : 0,
-               (unsigned long long)(ns / 1000000000), what < sizeof names / sizeof *names ? names[what] : "a call", size, (uint32_t)word,
-               lane == LANE_GRAPHS ? " in CUDA graphs" : "");
+  if (peer < lsa->nRanks && lsa->peers[peer].pid != 0) snprintf(where, sizeof where, "process %u", lsa->peers[peer].pid);
+  dyn_host_say("communicator %016llx: rank %u waits for rank %llu, %s%s, since %llu s: %s%s, call %u of our kernels%s%s; it goes on waiting",
+               (unsigned long long)lsa->id, lsa->rank, (unsigned long long)peer, where, step_of(about), (unsigned long long)(ns / 1000000000),
+               what < sizeof names / sizeof *names ? names[what] : "a call", size, (uint32_t)word, of->over, of->graphs);
 }
 
 /* Each wait tells once in lateNs. What is told is of one call: a lane's kernels run one after the other. */
-static void look_late(struct dyn_lsa *lsa, int lane, uint64_t nowNs) {
-  const struct dyn_domain *d = &lsa->lanes[lane].domain;
-  struct waiting *w = &lsa->waiting[lane];
-  uint64_t word = d->late == NULL ? 0 : __atomic_exchange_n(&d->late->word, 0, __ATOMIC_RELAXED);
+static void look_late_at(const struct dyn_lsa *lsa, const struct lateness *of, uint64_t nowNs) {
+  struct waiting *w = of->waiting;
+  uint64_t word = of->told == NULL ? 0 : __atomic_exchange_n(&of->told->word, 0, __ATOMIC_RELAXED);
   if (word == 0) return;
-  if (w->sinceNs == 0 || (uint32_t)word != w->call) *w = (struct waiting){(uint32_t)word, nowNs - d->lateNs, 0};
+  if (w->sinceNs == 0 || (uint32_t)word != w->call) *w = (struct waiting){(uint32_t)word, nowNs - of->ns, 0};
   uint64_t ns = nowNs - w->sinceNs;
   if (ns < w->saysNs) return;
   w->saysNs = 2 * ns;
-  say_late(lsa, lane, word, __atomic_load_n(&d->late->about, __ATOMIC_RELAXED), ns);
+  say_late(lsa, of, word, __atomic_load_n(&of->told->about, __ATOMIC_RELAXED), ns);
+}
+
+static void look_late(struct dyn_lsa *lsa, int lane, uint64_t nowNs) {
+  const struct dyn_domain *d = &lsa->lanes[lane].domain;
+  const char *graphs = lane == LANE_GRAPHS ? " in CUDA graphs" : "";
+  look_late_at(lsa, &(struct lateness){d->late, d->lateNs, &lsa->waiting[lane], "", graphs}, nowNs);
+  for (int i = 0; lsa->gin != NULL && i < DYN_GIN_LIVES; i++) {
+    struct dyn_gin_life *life = &lsa->gin->each[i];
+    struct dyn_gin_words *words = life->words;
+    if (words != NULL && atomic_load(&life->proven))
+      look_late_at(lsa, &(struct lateness){&words->late[lane], life->lanes[lane].lateNs, &life->waiting[lane], " over GIN", graphs}, nowNs);
+  }
 }
 
 /* CUDA is not asked first: its driver may keep who asks until the kernels are over. */

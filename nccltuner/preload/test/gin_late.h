@@ -5,6 +5,8 @@
 #ifndef DYN_GIN_LATE_H
 #define DYN_GIN_LATE_H
 
+#include <fcntl.h>
+
 /* Kernels wait as long as they are told to, and who did not come, and for what they waited, is said before the program sees that they are over. */
 static void too_late(bool inGraph) {
   CUgraph captured;
@@ -38,6 +40,37 @@ static void too_late(bool inGraph) {
   meet();
   dyn_lsa_close(lsa);
 }
+/* A rank that lives and does not come is waited for, and that is said: the call, the rank, what of it, how long. */
+static void told_late(bool inGraph) {
+  char said[4096] = "", want[256];
+  CUgraph captured;
+  CUgraphExec graph;
+  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  setenv("DYNAMICCL_LATE_S", "1", 1);
+  begin();
+  fill(&s, 0);
+  CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0 && issue(&s, 0) == 0);
+  CHECK(cuda.cuStreamEndCapture(streams[0], &captured) == 0 && cuda.cuGraphInstantiateWithFlags(&graph, captured, 0) == 0);
+  meet();
+  int was = dup(STDERR_FILENO), ends[2];
+  CHECK(pipe(ends) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
+  if (rank == numRanks - 1) usleep(2500000);
+  CHECK((inGraph ? cuda.cuGraphLaunch(graph, streams[0]) : issue(&s, 0)) == 0);
+  wait_for_all();
+  usleep(700000); /* a round of who says it */
+  ssize_t n = read(ends[0], said, sizeof said - 1);
+  CHECK(dup2(was, STDERR_FILENO) >= 0);
+  compare(&s, 0);
+  snprintf(want, sizeof want, "rank %d waits for rank %d, process %u, its signal, since 1 s: AllReduce of 400 bytes, call %d of our kernels over GIN%s; it goes on waiting\n", rank,
+           numRanks - 1, shared->offers[numRanks - 1].pid, inGraph ? 1 : 2, inGraph ? " in CUDA graphs" : "");
+  if (rank == numRanks - 1) CHECK(n <= 0, "%s", said);
+  else CHECK(strstr(said, want) != NULL, "want \"%s\": %s", want, said);
+  meet();
+  end(dyn_gin_now(lsa));
+}
+static void tells_late(void) { told_late(false); }
+static void tells_late_in_graph(void) { told_late(true); }
+
 static void late(void) { too_late(false); }
 static void late_in_graph(void) { too_late(true); }
 
@@ -161,6 +194,8 @@ static void all_late(void) {
   play("reset", 2, reset);
   play("gone elsewhere", 3, gone_elsewhere);
   play("gone at the end", 2, gone_at_the_end);
+  play("tells of who is late", 3, tells_late);
+  play("tells of who is late in a graph", 2, tells_late_in_graph);
   play("late", 3, late);
   play("late in a graph", 3, late_in_graph);
   play("late, then stopped", 3, late_then_stopped);
