@@ -28,8 +28,8 @@
 /* Name of a kernel that does nothing. It changes with what stands in this file, and has the version of NCCL in it whose
  * structures the kernels know (host/nccl_gin.h), so that a library and kernels of different builds do not meet. */
 #define DYN_GIN_LAYOUT(version) DYN_GIN_LAYOUT_JOINED(version)
-#define DYN_GIN_LAYOUT_JOINED(version) ginLayout14_##version
-#define DYN_GIN_LAYOUT_PREFIX "ginLayout14_"
+#define DYN_GIN_LAYOUT_JOINED(version) ginLayout15_##version
+#define DYN_GIN_LAYOUT_PREFIX "ginLayout15_"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 
@@ -69,7 +69,7 @@ struct dyn_gin {
   uint32_t *stop;   /* host memory: not 0: give up, whatever is missing; by the host, or a kernel that has */
   uint64_t *fault;  /* host memory, [nRanks]: of each peer what was waited for in vain: step << 32 | call; 0: nothing */
   uint64_t waitNs;  /* no wait may take longer */
-  uint32_t *ended;  /* of who carries the puts, who is to know when a kernel is over (carrier/expected.h); NULL: nobody is told */
+  uint32_t *ended;  /* of who carries the puts, who is to know when a kernel is over (carrier/expected.h), two words; NULL: nobody is told */
   /* Where this lane's slots, signals and counters begin: calls and CUDA graphs have their own, as in host/lsa.h. */
   size_t slotsAt;
   uint32_t firstSignal, firstCounter;
