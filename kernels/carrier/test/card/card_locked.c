@@ -98,8 +98,14 @@ static void asked_within_a_turn(const struct dyn_carrier_expected *here) {
   const uint32_t before = __atomic_load_n(lapses, __ATOMIC_SEQ_CST);
   atomic_store(&asksIn, 2);
   for (uint64_t from = ms_now(); atomic_load(&asksIn) != 0; usleep(20)) CHECK(ms_now() - from < 10000, "no turn of NCCL's thread");
-  CHECK(lapsedThen == before, "%u cards of %u are said to be there that are not", before - lapsedThen, before);
+  CHECK(lapsedThen >= before, "%u cards of %u are said to be there that are not", before - lapsedThen, before);
   while (__atomic_load_n(lapses, __ATOMIC_SEQ_CST) != 0) usleep(20);
+}
+
+/* With version 14 there are more of them. A busy machine is late. */
+static void await_lapse(const struct dyn_carrier_expected *here) {
+  usleep(1300000);
+  for (uint64_t from = ms_now(); __atomic_load_n(here->lapsed, __ATOMIC_SEQ_CST) < CONTEXTS; usleep(1000)) CHECK(ms_now() - from < 10000, "cards stay though nobody puts");
 }
 
 /* The same where nobody put anything for so long that no card is left, and the lock is taken before anybody puts: a kernel was announced, so
@@ -114,8 +120,7 @@ static void expected(void) {
   CHECK(expected_of != NULL && expected_of(device, &here) && !expected_of(device + 1, &other));
   exchange(1);
   for (uint64_t round = 2; round <= 4; round++) {
-    usleep(1300000);
-    CHECK(__atomic_load_n(here.lapsed, __ATOMIC_SEQ_CST) >= CONTEXTS, "cards stay though nobody puts"); /* with version 14 there are more */
+    await_lapse(&here);
     released = 0;
     __atomic_fetch_add(here.asked, 1, __ATOMIC_SEQ_CST);
     for (uint64_t from = ms_now(); __atomic_load_n(here.lapsed, __ATOMIC_SEQ_CST) != 0; usleep(20)) CHECK(ms_now() - from < 10000, "no card comes");
@@ -139,7 +144,7 @@ static void expected(void) {
   __atomic_fetch_add(here.launched, 1, __ATOMIC_RELEASE);
   exchange(5);
   __atomic_fetch_add(here.ended, 1, __ATOMIC_SEQ_CST);
-  usleep(1300000);
+  await_lapse(&here);
   asked_within_a_turn(&here);
   exchange(6);
   end();
