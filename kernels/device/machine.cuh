@@ -85,6 +85,12 @@ __device__ __forceinline__ uint64_t loadAcquire(const uint64_t *at) {
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
   return value;
 }
+/* Of this GPU's alone. What was there before. */
+__device__ __forceinline__ uint32_t addOne(uint32_t *at) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(at) : "memory");
+  return before;
+}
 
 __device__ __forceinline__ uint64_t globalNs() {
   uint64_t ns;

@@ -72,7 +72,7 @@ struct dyn_gin {
   struct dyn_late *late; /* host memory, of the lane; NULL: nobody is told of waits that last */
   uint64_t lateNs;  /* as dyn_domain.lateNs */
   uint64_t about;   /* what runs, for people: dyn_about; what is waited for comes with it (dyn_about_step) */
-  uint32_t *ended;  /* of who carries the puts, who is to know when a kernel is over (carrier/expected.h); NULL: nobody is told */
+  uint32_t *ended;  /* of who carries the puts, who is to know when a kernel is over (carrier/expected.h), two words; NULL: nobody is told */
   /* Where this lane's slots, signals and counters begin: calls and CUDA graphs have their own, as in host/lsa.h. */
   size_t slotsAt;
   uint32_t firstSignal, firstCounter;

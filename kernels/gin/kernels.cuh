@@ -17,13 +17,15 @@
 
 namespace dyn {
 
-/* At a kernel's end, whichever way it comes to it, the first block tells. Others may still be at work, but none for long: all of them wait
- * for the same ranks. */
+/* At a kernel's end, whichever way it comes to it, its last block tells, by two words: what is told, and how many of this kernel's are over. The
+ * first block's end would not do: where roles differ some wait for ranks of their node alone, and others put when those elsewhere come. */
 struct GinEnding {
   uint32_t *const ended;
   __device__ __forceinline__ explicit GinEnding(const Gin &g) : ended(g.ended) {}
   __device__ __forceinline__ ~GinEnding() {
-    if (ended != nullptr && blockIdx.x == 0 && threadIdx.x == 0) storeRelease(ended, *ended + 1); /* kernels of a lane come one after the other */
+    if (ended == nullptr || threadIdx.x != 0 || addOne(&ended[1]) + 1 < gridDim.x) return;
+    ended[1] = 0;
+    storeRelease(ended, *ended + 1); /* kernels of a lane come one after the other */
   }
 };
 

@@ -99,6 +99,10 @@ inline uint64_t loadAcquire(const uint64_t *at) {
   perhapsWait();
   return ((const std::atomic<uint64_t> *)at)->load(std::memory_order_acquire);
 }
+inline uint32_t addOne(uint32_t *at) {
+  perhapsWait();
+  return ((std::atomic<uint32_t> *)at)->fetch_add(1, std::memory_order_acq_rel);
+}
 
 inline uint64_t globalNs() {
   letOthersRun();

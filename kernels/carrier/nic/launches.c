@@ -109,11 +109,11 @@ void nic_lapse(struct nic_card *card, bool lapses) {
   __atomic_fetch_add(&card->carrier->instance->lapsed, lapses ? 1 : -1, __ATOMIC_SEQ_CST);
 }
 
-/* Launches cease, unless a kernel was asked for since: either this sees that, or who asks sees that there is none. */
+/* Launches cease. Who asks for a kernel meanwhile sees that there is none until the next turn's start, for the last launch may be over by itself
+ * (nicMayEnd), and is, where they had ceased before. */
 static void cease(struct nic_card *card) {
   nic_lapse(card, true);
   if (asked_of(card) == card->asked) let_all_end(card);
-  else nic_lapse(card, false);
 }
 
 static unsigned blocks(const struct nic_card *card) {

@@ -51,4 +51,25 @@ static void expected(void) {
   end(now); /* there are graphs */
 }
 
+/* Where a whole node is late some CTAs of the others' kernels are over, and others have to put when it comes: the kernel is not over. */
+static void expected_while_late(void) {
+  void *carrier = dlopen(getenv("GIN_CARRIER"), RTLD_NOW | RTLD_LOCAL);
+  CHECK(carrier != NULL);
+  launched = dlsym(carrier, "fakeLaunched"), ended = dlsym(carrier, "fakeEnded");
+  begin();
+  struct step s = {.collective = DYN_REDUCE_SCATTER, .count = 100, .ctas = 1};
+  const bool isLate = rank >= numRanks / numNodes;
+  fill(&s, 0);
+  if (isLate) meet();
+  CHECK(issue(&s, 0) == 0);
+  dyn_gin_look(lsa); /* the stand-in begins what is asked about */
+  usleep(300000);
+  CHECK(isLate || now_of(launched) != now_of(ended), "a kernel that waits for a node is counted as over");
+  if (!isLate) meet();
+  wait_for_all();
+  compare(&s, 0);
+  CHECK(now_of(launched) == now_of(ended), "%u of %u have ended", now_of(ended), now_of(launched));
+  end(DYN_GIN_DESTROYED);
+}
+
 #endif
