@@ -69,10 +69,6 @@ struct dyn_gin {
   uint32_t *stop;   /* host memory: not 0: give up, whatever is missing; by the host, or a kernel that has */
   uint64_t *fault;  /* host memory, [nRanks]: of each peer what was waited for in vain: step << 32 | call; 0: nothing */
   uint64_t waitNs;  /* no wait may take longer */
-  struct dyn_late *late; /* host memory, of the lane; NULL: nobody is told of waits that last */
-  uint64_t lateNs;  /* as dyn_domain.lateNs */
-  uint64_t about;   /* what runs, for people: dyn_about; what is waited for comes with it (dyn_about_step) */
-  uint32_t *ended;  /* of who carries the puts, who is to know when a kernel is over (carrier/expected.h), two words; NULL: nobody is told */
   /* Where this lane's slots, signals and counters begin: calls and CUDA graphs have their own, as in host/lsa.h. */
   size_t slotsAt;
   uint32_t firstSignal, firstCounter;
@@ -85,6 +81,10 @@ struct dyn_gin {
   int32_t localRanks;
   size_t pipesAt, cellBytes;
   uint32_t *items;
+  struct dyn_late *late; /* host memory, of the lane; NULL: nobody is told of waits that last */
+  uint64_t lateNs;  /* as dyn_domain.lateNs */
+  uint64_t about;   /* what runs, for people: dyn_about; what is waited for comes with it (dyn_about_step) */
+  uint32_t *ended;  /* of who carries the puts, who is to know when a kernel is over (carrier/expected.h), two words; NULL: nobody is told */
 };
 
 /* Last argument of the kernels of kernels.cu; the first is NCCL's device communicator. */

@@ -13,7 +13,7 @@ struct Lane {
   uint64_t seen[3 * DYN_GIN_MAX_BLOCKS * 3] = {}, fault[3] = {};
   std::vector<uint4> memory = std::vector<uint4>(DYN_GIN_SLOTS * 3 * kSlotBytes / sizeof(uint4));
 
-  Gin gin(const dyn_lanes *lanes = nullptr) { return {0, 3, kSlotBytes, calls, lanes, seen, &stop, fault, 2000000, 0, 0, 0, nullptr, nullptr, 1, 0, 1, 0, 0, nullptr}; }
+  Gin gin(const dyn_lanes *lanes = nullptr) { return {0, 3, kSlotBytes, calls, lanes, seen, &stop, fault, 2000000, 0, 0, 0, nullptr, nullptr, 1, 0, 1, 0, 0, nullptr, nullptr, 0, 0, nullptr}; }
   Windowed window() { return {{(char *)memory.data(), (char *)memory.data(), (char *)memory.data()}}; }
 };
 static const FakeNet net = {0, 0, 3};

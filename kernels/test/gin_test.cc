@@ -69,7 +69,7 @@ static Trips tripsOf[kMaxRanks];
 static Gin ginOf(World &w, int rank, const Domain &d, const Step &s) {
   static uint64_t seen[kMaxRanks][kSeen];
   Trips &trips = tripsOf[rank];
-  return {rank, w.nRanks, kSlotBytes, ginCalls(d), nullptr, seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst, trips.legs, trips.told, s.contexts, s.closely, 1, 0, 0, nullptr};
+  return {rank, w.nRanks, kSlotBytes, ginCalls(d), nullptr, seen[rank], d.stop, faults[rank], d.waitNs, kSlotsAt, kFirst, kFirst, trips.legs, trips.told, s.contexts, s.closely, 1, 0, 0, nullptr, nullptr, 0, 0, nullptr};
 }
 
 /* What the call that has just ended, before this rank begins another, told of a put of so many bytes: not 0 until the

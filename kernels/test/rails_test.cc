@@ -207,7 +207,7 @@ static const char *silence() {
       uint32_t items[DYN_GIN_FLAG_WORDS] = {}, stop = 0;
       const dyn_lanes lanes = {{nullptr, others + DYN_GIN_CALLS, calls + DYN_GIN_CALLS}};
       uint64_t seen[(DYN_GIN_KINDS + 1) * DYN_GIN_MAX_BLOCKS * 4] = {}, fault[4] = {};
-      Gin g = {0, 4, kSlotBytes, calls, &lanes, seen, &stop, fault, 2000000, 128, kFirst, kFirst, nullptr, nullptr, 1, 0, 2, kPipesAt, kCellBytes, items};
+      Gin g = {0, 4, kSlotBytes, calls, &lanes, seen, &stop, fault, 2000000, 128, kFirst, kFirst, nullptr, nullptr, 1, 0, 2, kPipesAt, kCellBytes, items, nullptr, 0, 0, nullptr};
       Windowed window = {};
       for (int r = 0; r < 4; r++) window.memory[r] = memory[r].data();
       const FakeNet net = {0, 0, 4, 2};
