@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the carrier is told by who launches kernels that put: that one is coming, that it was launched, and that it has ended. So a watch of
- * the carrier's is on the GPU when the program's kernel begins to put (nic/nic_watch.cuh), for by then nobody may be able to launch one: a launch of the program's that finds CUDA's queue full may keep CUDA's lock until the GPU has gone on, and that goes on when
- * the carrier does. PyTorch's DDP stood still so.
+ * the carrier's is on the GPU when the program's kernel begins to put (nic/nic_watch.cuh), for by then nobody may be able to launch one: a
+ * launch of the program's may keep CUDA's lock until the GPU has gone on, and that goes on when the carrier does. PyTorch's DDP stood still so.
  *
  * One that is only coming keeps no kernel on the GPU: who has the lock, and waits until the GPU is idle, may be what it has to wait for.
  */
