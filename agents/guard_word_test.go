@@ -39,24 +39,23 @@ func TestWordGrantsACall(t *testing.T) {
 	if feed(g, tree, 9e5, 1); before-g.budget.available(g) < 5 {
 		t.Error("a call beyond it is not charged")
 	}
-	asked := 0
-	for range comebackFirst - 10 {
-		g.Stir(tree)
-		_, trials := g.Propose(4)
-		asked += len(trials)
-		feed(g, actions.Default, 1e5, 1)
-	}
-	if asked > 0 {
+	if asked := granted(g, comebackFirst-10, func() { g.Stir(tree) }); asked > 0 {
 		t.Errorf("%d calls are granted within the pause", asked)
 	}
-	for range 20 {
+	if asked := granted(g, 20, func() {}); asked != 1 {
+		t.Errorf("%d calls are granted behind the pause", asked)
+	}
+}
+
+// granted counts the trials of so many calls of the default, before each of which that is done.
+func granted(g *Guard, calls int, before func()) (asked int) {
+	for range calls {
+		before()
 		_, trials := g.Propose(4)
 		asked += len(trials)
 		feed(g, actions.Default, 1e5, 1)
 	}
-	if asked != 1 {
-		t.Errorf("%d calls are granted behind the pause", asked)
-	}
+	return asked
 }
 
 // Who wants nothing to be lost gets no call granted.
@@ -117,13 +116,7 @@ func TestWordOutlivesAChange(t *testing.T) {
 	}
 	g.Shift(DiagnosisUnknown)
 	g.Reconfigure(DefaultGuardConfig().Budgeted(1e-9)) // no room for it else
-	asked := 0
-	for range comebackFirst + 40 {
-		_, trials := g.Propose(4)
-		asked += len(trials)
-		feed(g, actions.Default, 1e5, 1)
-	}
-	if asked != 1 {
+	if asked := granted(g, comebackFirst+40, func() {}); asked != 1 {
 		t.Errorf("%d calls are granted behind the change", asked)
 	}
 }

@@ -145,6 +145,7 @@ static bool make_numbers(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *s
   const struct dyn_host_driver *driver = dyn_host_driver();
   size_t calls = (DYN_GIN_COUNTERS + DYN_GIN_FLAG_WORDS) * sizeof(uint32_t), seen = life->state.contexts * dyn_gin_seen((int)lsa->nRanks) * sizeof(uint64_t);
   struct dyn_gin_words *words = NULL;
+  const uint64_t lateNs = dyn_late_ns();
   size_t legs = DYN_GIN_TRIP_BLOCKS * lsa->nRanks * sizeof(struct dyn_gin_legs), lane = (seen + legs + calls + 63) / 64 * 64; /* a GPU wants all aligned */
   bool made = driver->cuMemAlloc_v2(&life->numbers, NUM_LANES * lane) == 0 && driver->cuMemsetD8Async(life->numbers, 0, NUM_LANES * lane, stream) == 0 &&
               driver->cuMemAllocHost_v2((void **)&words, sizeof *words) == 0;
@@ -155,7 +156,7 @@ static bool make_numbers(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *s
     life->lanes[l] = (struct dyn_gin){.rank = (int32_t)lsa->rank, .nRanks = (int32_t)lsa->nRanks, .slotBytes = DYN_GIN_SLOT_BYTES, .seen = (uint64_t *)at, .contexts = life->state.contexts,
                                       .legs = (struct dyn_gin_legs *)(at + seen), .calls = (uint32_t *)(at + seen + legs),
                                       .items = (uint32_t *)(at + seen + legs) + DYN_GIN_COUNTERS,
-                                      .stop = &words->stop, .fault = words->faults, .late = dyn_late_ns() == 0 ? NULL : &words->late[l], .lateNs = dyn_late_ns(), .localRanks = life->granted.lsaSize,
+                                      .stop = &words->stop, .fault = words->faults, .late = lateNs == 0 ? NULL : &words->late[l], .lateNs = lateNs, .localRanks = life->granted.lsaSize,
                                       .slotsAt = (size_t)l * window_bytes(lsa, life), .pipesAt = (size_t)l * window_bytes(lsa, life) + slot_bytes(lsa),
                                       .cellBytes = CELL_BYTES, .firstSignal = (uint32_t)l * dyn_gin_signals((int)lsa->nRanks),
                                       .firstCounter = (uint32_t)l * dyn_gin_counters((int)lsa->nRanks)};

@@ -131,6 +131,8 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_g
 /* From here on who gives up in one of the communicator's lanes has in all. Behind the probe: where that is in vain other kernels run all the
  * same, over load and store or by another backend. */
 void dyn_gin_join(const struct dyn_lsa *lsa, struct dyn_gin_life *life);
+/* Of a dyn_gin_step, for people: what a peer was waited for. */
+const char *dyn_gin_step_name(uint64_t step);
 /* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not,
  * and the kernel may still run. */
 const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uint64_t waitNs, char why[512]);

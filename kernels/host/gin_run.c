@@ -38,13 +38,17 @@ void dyn_gin_join(const struct dyn_lsa *lsa, struct dyn_gin_life *life) {
 
 /* ---- a word from and to every peer ---- */
 
+const char *dyn_gin_step_name(uint64_t step) {
+  static const char *const names[DYN_GIN_STEPS] = {"nothing", "its beginning", "its signal", "the counter of a put to it", "room in its buffers"};
+  return names[step % DYN_GIN_STEPS];
+}
+
 /* A kernel has given up on a peer; NULL: none has. */
 static const char *fault_of(const struct dyn_lsa *lsa, const struct dyn_gin_words *words, char why[512]) {
-  static const char *const what[DYN_GIN_STEPS] = {"nothing", "its beginning", "its signal", "the counter of a put to it", "room in its buffers"};
   for (uint32_t r = 0; r < lsa->nRanks; r++) {
     uint64_t fault = __atomic_load_n(&words->faults[r], __ATOMIC_RELAXED);
     if (fault == 0) continue;
-    snprintf(why, 512, "rank %u was waited for in vain: %s did not come", r, what[(fault >> 32) % DYN_GIN_STEPS]);
+    snprintf(why, 512, "rank %u was waited for in vain: %s did not come", r, dyn_gin_step_name(fault >> 32));
     return why;
   }
   return NULL;

@@ -52,20 +52,14 @@ struct lateness {
   const char *over, *graphs;
 };
 
-/* What is waited for, of kernels on GIN; "": no more is known. */
-static const char *step_of(uint64_t about) {
-  static const char *const steps[DYN_GIN_STEPS] = {"", ", its beginning", ", its signal", ", the counter of a put to it", ", room in its buffers"};
-  return steps[(about >> DYN_ABOUT_STEP_SHIFT) % DYN_GIN_STEPS];
-}
-
 static void say_late(const struct dyn_lsa *lsa, const struct lateness *of, uint64_t word, uint64_t about, uint64_t ns) {
   static const char *const names[] = {"Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce", "AllToAll", "AllToAllv", "AllReduce with RMSNorm"};
-  uint64_t what = about >> DYN_ABOUT_SHIFT & 15, bytes = about & ((UINT64_C(1) << DYN_ABOUT_SHIFT) - 1), peer = (word >> DYN_FAULT_PEER_SHIFT) - 1;
+  uint64_t step = about >> DYN_ABOUT_STEP_SHIFT, what = about >> DYN_ABOUT_SHIFT & 15, bytes = about & ((UINT64_C(1) << DYN_ABOUT_SHIFT) - 1), peer = (word >> DYN_FAULT_PEER_SHIFT) - 1;
   char size[32] = "", where[32] = "on another host";
   if (bytes > 0) snprintf(size, sizeof size, " of %llu bytes", (unsigned long long)bytes);
   if (peer < lsa->nRanks && lsa->peers[peer].pid != 0) snprintf(where, sizeof where, "process %u", lsa->peers[peer].pid);
-  dyn_host_say("communicator %016llx: rank %u waits for rank %llu, %s%s, since %llu s: %s%s, call %u of our kernels%s%s; it goes on waiting",
-               (unsigned long long)lsa->id, lsa->rank, (unsigned long long)peer, where, step_of(about), (unsigned long long)(ns / 1000000000),
+  dyn_host_say("communicator %016llx: rank %u waits for rank %llu, %s%s%s, since %llu s: %s%s, call %u of our kernels%s%s; it goes on waiting",
+               (unsigned long long)lsa->id, lsa->rank, (unsigned long long)peer, where, step == DYN_GIN_NOTHING ? "" : ", ", step == DYN_GIN_NOTHING ? "" : dyn_gin_step_name(step), (unsigned long long)(ns / 1000000000),
                what < sizeof names / sizeof *names ? names[what] : "a call", size, (uint32_t)word, of->over, of->graphs);
 }
 

@@ -17,18 +17,19 @@ using Nic = ::nic;
  * memory, for which the fences of other queues' warps wait. Asked at each look, it cost what goes there and back 3 us. */
 constexpr uint32_t kAskLooks = 256;
 
+/* As the host has said, to which none being needed is as good. */
+__device__ __forceinline__ bool nicHasNext(const Nic &n) { return (int32_t)(loadHost(&n.report->next) - n.number) > 0; }
+
 /* Another launch stands behind this one, or none is needed. Who frees memory has CUDA's lock and waits for this kernel: then none comes,
  * and it goes when nothing was asked for long enough. */
 __device__ __forceinline__ bool nicMayEnd(const Nic &n, uint64_t usedNs) {
-  return NIC_MUTATE == NIC_MUTATE_LEAVES || (int32_t)(loadHost(&n.report->next) - n.number) > 0 || nicNowNs() - usedNs > n.lateNs;
+  return NIC_MUTATE == NIC_MUTATE_LEAVES || nicHasNext(n) || nicNowNs() - usedNs > n.lateNs;
 }
 
 /* A kernel of the program's that puts was launched and has not ended, which may ask for something however long nothing was, with nobody to
  * launch what would be needed then: so a watch stays, which takes no place that this kernel could need. A card goes, for that reason. */
 __device__ __forceinline__ bool nicIsExpected(const Nic &n) { return NIC_MUTATE != NIC_MUTATE_UNEXPECTED && loadHost(n.launched) != loadCount(n.ended); }
-__device__ __forceinline__ bool nicWatchMayEnd(const Nic &n, uint64_t usedNs) {
-  return nicMayEnd(n, usedNs) && ((int32_t)(loadHost(&n.report->next) - n.number) > 0 || !nicIsExpected(n));
-}
+__device__ __forceinline__ bool nicWatchMayEnd(const Nic &n, uint64_t usedNs) { return nicMayEnd(n, usedNs) && (nicHasNext(n) || !nicIsExpected(n)); }
 
 /* When a request was done last: just now, or before this launch. */
 __device__ __forceinline__ uint64_t nicUsed(const Nic &n, bool now) {
