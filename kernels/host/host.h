@@ -177,7 +177,8 @@ bool dyn_lsa_stopped(const struct dyn_lsa *lsa);
 /* The same, and looks whether a kernel on GIN has waited too long just now. */
 bool dyn_lsa_gave_up(struct dyn_lsa *lsa);
 /* Whether a call was in want of who is gone: it was refused, or its kernel has given up. For who asks for errors, perhaps when the program has
- * destroyed the CUDA context. A rank whose process has ended, and that nobody waits for, is no error: some go before others. */
+ * destroyed the CUDA context. A rank whose process has ended, and that nobody waits for, is no error: some go before others. True because a
+ * rank has died: it has been said who. */
 bool dyn_lsa_missed(struct dyn_lsa *lsa);
 /* Somebody waits for what will not come: says once why it was stopped. */
 void dyn_lsa_complain(struct dyn_lsa *lsa);

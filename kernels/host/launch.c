@@ -16,6 +16,8 @@
 
 /* ncclResult_t */
 enum { SUCCESS = 0, UNHANDLED_CUDA_ERROR = 1, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6 };
+enum { UNSAID, SAYING, SAID };
+#define SAYING_NAPS 1000 /* of 0.5 ms, as long as a line on standard error is waited for */
 
 uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa) { return lsa->nRanks; }
 uint64_t dyn_lsa_id(const struct dyn_lsa *lsa) { return lsa->id; }
@@ -252,7 +254,7 @@ int dyn_lsa_launch(struct dyn_lsa *lsa, const struct dyn_work *work, uint32_t ac
   struct dyn_gin_call gin;
   bool overGin = (action & 15) == DYN_PATH_GIN;
   size_t most = lsa->mostCtas;
-  if (overGin && (l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)) == NULL) return REMOTE_ERROR; /* it was stopped since it was asked */
+  if (overGin && (l.life = dyn_gin_of(lsa, action >> DYN_ACTION_BACKEND_SHIFT & 15)) == NULL) return dyn_lsa_complain(lsa), REMOTE_ERROR; /* it was stopped since it was asked */
   if (overGin) most = choose_gin(work, lsa->mostCtas, &gin, &l);
   else choose_function(lsa, work, action >> DYN_ACTION_ALGO_SHIFT & 15, &l);
   choose_grid(action, overGin ? l.life->state.contexts : DEFAULT_CTAS, most, &l);
@@ -357,14 +359,22 @@ bool dyn_lsa_missed(struct dyn_lsa *lsa) {
   if (!atomic_load(&lsa->missed) && dyn_words_there(lsa) && dyn_lsa_gave_up(lsa) &&
       (__atomic_load_n((uint32_t *)lsa->scratch->words, __ATOMIC_ACQUIRE) & DYN_STOP_MISSED || dyn_gin_missed(lsa)))
     atomic_store(&lsa->missed, true);
-  return atomic_load(&lsa->missed);
+  if (!atomic_load(&lsa->missed)) return false;
+  if (atomic_load(&lsa->dead)) dyn_lsa_complain(lsa);
+  return true;
 }
 
 void dyn_lsa_complain(struct dyn_lsa *lsa) {
   const char *why = atomic_load(&lsa->stopped);
+  int is = UNSAID;
   atomic_store(&lsa->missed, true);
-  if (why == NULL || atomic_flag_test_and_set(&lsa->complained)) return;
-  dyn_host_say("%s: kernels of this communicator of %u ranks give up, its further calls fail; abort it (ncclCommAbort)", why, lsa->nRanks);
+  if (why == NULL) return;
+  if (atomic_compare_exchange_strong(&lsa->complaint, &is, SAYING)) {
+    dyn_host_say("%s: kernels of this communicator of %u ranks give up, its further calls fail; abort it (ncclCommAbort)", why, lsa->nRanks);
+    atomic_store(&lsa->complaint, SAID);
+  }
+  /* The program may end behind it. */
+  for (int naps = 0; naps < SAYING_NAPS && atomic_load(&lsa->complaint) == SAYING; naps++) nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
 }
 
 /* Other errors than that it is not: its context is gone, and all that ran there. What graphs do is not known where they run alone. */

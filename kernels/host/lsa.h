@@ -89,14 +89,14 @@ struct dyn_lsa {
   atomic_bool ready;           /* peers are known */
   _Atomic(const char *) stopped; /* why */
   atomic_bool missed; /* one of this rank's calls needed who is gone */
-  atomic_flag complained;
+  atomic_int complaint; /* what launch.c has of it */
   struct tag tags[MAX_TAGS]; /* stamps.c; the number of one is its place, from 1 */
   _Atomic(uint32_t) numTags;
   struct dyn_stamp seen[DYN_STAMPS]; /* at the last look */
   uint64_t told[DYN_STAMPS];         /* words */
   struct waiting waiting[NUM_LANES];
   bool diedOnce; /* watch.c: a peer was found dead in the round before */
-  bool dead;     /* ... and all was stopped for it */
+  atomic_bool dead; /* ... and all is stopped for it */
   int asking;    /* watch.c: threads that ask CUDA whether its calls are over */
   uint64_t askedIn; /* watch.c: the newest round in which that was asked for GIN's sake */
   struct dyn_lsa *next; /* watch.c */

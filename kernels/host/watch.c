@@ -90,14 +90,16 @@ static void look_late(struct dyn_lsa *lsa, int lane, uint64_t nowNs) {
 /* CUDA is not asked first: its driver may keep who asks until the kernels are over. */
 static void give_up(struct dyn_lsa *lsa, const char *why) {
   const char *kept = strdup(why); /* for who asks later */
+  atomic_store(&lsa->dead, true); /* first: who is told by a kernel that gave up says why */
   dyn_lsa_stop(lsa, kept == NULL ? "a rank is dead" : kept);
-  lsa->dead = gaveUp = true;
+  gaveUp = true;
 }
 
-/* It is no loss to anybody as long as nothing is in want of it: many programs end without destroying their communicators, and their ranks
- * not at once. */
-static void complain(struct dyn_lsa *lsa) {
-  if (lsa->dead && dyn_lsa_missed(lsa)) dyn_lsa_complain(lsa);
+/* Under lock. It is no loss to anybody as long as nothing is in want of it: many programs end without destroying their communicators, and
+ * their ranks not at once. */
+static void complain_all(void) {
+  for (struct dyn_lsa *lsa = list; lsa != NULL; lsa = lsa->next)
+    if (atomic_load(&lsa->dead)) dyn_lsa_missed(lsa);
 }
 
 /* Under lock, but not meanwhile. */
@@ -146,7 +148,7 @@ static void look(struct dyn_lsa *lsa) {
     give_up(lsa, why);
   }
   lsa->diedOnce = rank >= 0;
-  complain(lsa);
+  if (atomic_load(&lsa->dead)) dyn_lsa_missed(lsa);
   for (int l = 0; l < NUM_LANES && rank < 0 && atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa); l++) look_late(lsa, l, dyn_host_ns());
   dyn_gin_check(lsa);
   if (!asks && dyn_gin_in_flight(lsa)) asks = dyn_thread_start(ask, NULL);
@@ -154,10 +156,10 @@ static void look(struct dyn_lsa *lsa) {
 }
 
 /* Under lock, so that a communicator which the program takes away behind its kernel's end does not go before it is said why. */
-static void complain_all(void) {
+static void await_complaints(void) {
   for (int naps = 0; naps < GIVE_UP_MS && !atomic_load(&ended); naps++) {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    for (struct dyn_lsa *lsa = list; lsa != NULL; lsa = lsa->next) complain(lsa);
+    complain_all();
   }
 }
 
@@ -167,7 +169,7 @@ static void *run(void *nothing) {
   for (;;) {
     while (list == NULL) pthread_cond_wait(&opened, &lock);
     for (struct dyn_lsa *lsa = list; lsa != NULL && !atomic_load(&ended); lsa = lsa->next) look(lsa);
-    if (gaveUp) complain_all();
+    if (gaveUp) await_complaints();
     gaveUp = false;
     nap(ROUND_NS);
   }
@@ -190,6 +192,7 @@ static void at_exit(void) {
   for (int naps = 0; naps < 200; naps++) {
     if (pthread_mutex_trylock(&lock) == 0) {
       bool over = asking == 0;
+      if (over) complain_all(); /* of kernels that have given up just now, by which the program may end */
       pthread_mutex_unlock(&lock);
       if (over) return;
     }

@@ -109,19 +109,31 @@ func (g group) killAmidst(collective actions.Collective, killed int, bound time.
 
 // A rank is killed while kernels over GIN run between hosts. Each other rank's kernels end, those on its host within seconds and others
 // within what docs/design.md, decision 30, says; its next call is NCCL's error, and it says who is gone. A worker that fails has waited for its
-// stream before: nothing runs on, and the process ends by itself. One on the other host that sees its neighbour end first names that one.
+// stream before: nothing runs on, and the process ends by itself, but not while another thread is about to say it. One on the other host that sees
+// its neighbour end first names that one.
 func TestRankKilledBetweenHosts(t *testing.T) {
+	const is = "  const char *why = atomic_load(&lsa->stopped);\n"
+	const slow = `
+  if (gettid() == getpid()) nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+#define dyn_host_say(...) (nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL), dyn_host_say(__VA_ARGS__))
+`
 	for _, c := range []struct {
 		collective actions.Collective
 		killed     int
 		says       string // on the other host
+		slow       bool   // whoever says it takes long
 	}{
-		{actions.AllReduce, 3, "rank 3, on another host, is gone"},
-		{actions.AllToAll, 0, "the process that made this communicator's id, on another host, is gone"},
+		{actions.AllReduce, 3, "rank 3, on another host, is gone", false},
+		{actions.AllReduce, 3, "rank 3, on another host, is gone", true},
+		{actions.AllToAll, 0, "the process that made this communicator's id, on another host, is gone", false},
 	} {
-		t.Run(fmt.Sprintf("%v %d", c.collective, c.killed), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v %d %v", c.collective, c.killed, c.slow), func(t *testing.T) {
 			t.Parallel()
-			g := startHosts(t, build+"/libdynamiccl.so", c.collective)
+			preload := build + "/libdynamiccl.so"
+			if c.slow {
+				preload = testbuild.MistakenPreload(t, build, t.TempDir(), "../preload", "../../kernels/host", "launch.c", is, is+slow)
+			}
+			g := startHosts(t, preload, c.collective)
 			named := 0
 			for rank, e := range g.killAmidst(c.collective, c.killed, goneBound) {
 				if rank == c.killed {
