@@ -3,13 +3,13 @@
 # make the same calls in turn within one run.     nccltuner/gputest/live.sh [RESULTS.jsonl]
 # Needs what `make` left in bin/ and lib/ and two or more GPUs. plain+X=1 is plain NCCL under another name: what it differs
 # from 1 by is what such a comparison can miss.
-# Environment: STEPS="sockets nvlink watching host graphs", and cpu-load (over sockets, all CPUs busy for a while); nccl-choices (NVLink without our
-# kernels); calibrated (graphs of what `calibrate` found, without trials); registered and calibrated-registered, the same of registered
-# memory, which want NCCL 2.31 or newer; socket-settings, of NCCL's own that no plan can choose; TIME=45 seconds of a phase that learns, a
-# third of it for the others; LOAD_SIZE=N connections or threads of a load (24, or one a CPU); NODES=N machines that sockets stand between (one a
-# GPU); NCCL_LIB=FILE another libnccl.so.2; MPS=1 and RANKS=N: so many ranks share the GPUs under CUDA's multi-process service (one is enough
-# for nodes of a rank each) over sockets, and in watching, host and graphs over sockets, too, or with NODES=1, NCCL 2.30 or newer and
-# NCCL_MULTI_RANK_GPU_ENABLE=1 as ranks of one node.
+# Environment: STEPS="sockets nvlink watching host graphs", and cpu-load (over sockets, all CPUs busy for a while); nccl-choices (NVLink without
+# our kernels); graphs-comms (graphs of three communicators, captured at once); calibrated (graphs of what `calibrate` found, without trials);
+# registered and calibrated-registered, the same of registered memory, which want NCCL 2.31 or newer; socket-settings, of NCCL's own that no plan
+# can choose; TIME=45 seconds of a phase that learns, a third of it for the others; LOAD_SIZE=N connections or threads of a load (24, or one a
+# CPU); NODES=N machines that sockets stand between (one a GPU); NCCL_LIB=FILE another libnccl.so.2; MPS=1 and RANKS=N: so many ranks share the
+# GPUs under CUDA's multi-process service (one is enough for nodes of a rank each) over sockets, and in watching, host and graphs over sockets,
+# too, or with NODES=1, NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1 as ranks of one node.
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
@@ -70,7 +70,9 @@ for step in ${STEPS:-sockets nvlink watching host graphs}; do
     watching) here observe --time gpu --phases "quiet:${small}s" --sizes 1K,16K,64K,256K,1M,4M,16M ;;
     host) here plugin,observe,run --time host --calls 100 --phases "quiet:${small}s" --sizes 1K,64K ;;
     graphs) here plugin,observe --time graph --sample-every 2 --phases "quiet:${small}s" --sizes 1K,16K,64K,256K,1M,4M,16M ;;
-    *) echo "no step $step: sockets, cpu-load, nvlink, nccl-choices, calibrated, registered, calibrated-registered, watching, host, graphs, socket-settings" >&2; exit 2 ;;
+    graphs-comms) # captured by three threads of a rank at the same moment
+      here plugin,observe --time graph --comms 3 --sample-every 2 --phases "quiet:${small}s" --sizes 1K,16K,64K,256K,1M,4M,16M ;;
+    *) echo "no step $step: sockets, cpu-load, nvlink, nccl-choices, calibrated, registered, calibrated-registered, watching, host, graphs, graphs-comms, socket-settings" >&2; exit 2 ;;
   esac
 done
 exit $failed

@@ -89,12 +89,13 @@ class Live(Tree):
 
     def test_other_steps_on_shared_gpus(self):
         for nodes, steps in (({}, 4), ({"NODES": "1"}, 1)):
-            calls = self.calls(MPS="1", RANKS="4", TIME="45", STEPS="cpu-load watching host graphs", **nodes)
+            calls = self.calls(MPS="1", RANKS="4", TIME="45", STEPS="cpu-load watching host graphs graphs-comms", **nodes)
             self.assertEqual([x.split(" --arms ")[0] for x in calls],
-                             [f"mps {queues} --nodes {steps} --ranks 4" for queues in (10, 10, 6, 8)])
+                             [f"mps {queues} --nodes {steps} --ranks 4" for queues in (10, 10, 6, 8, 8)])
             os.remove(self.path("bin/dynamiccld.log"))
         self.assertIn("--phases quiet:30s,cpu:60s,quiet:30s", calls[0])
         self.assertIn("plain,plain+X=1,plugin,observe,run --time host", calls[2])
+        self.assertIn("plain,plain+X=1,plugin,observe --time graph --comms 3 ", calls[4])
 
     def test_without_sharing(self):
         calls = self.calls(STEPS="cpu-load watching nccl-choices calibrated calibrated-registered", NCCL_LIB="/n", TIME="45")
