@@ -4,6 +4,7 @@
 # leaves bin/, lib/ with the kernels of that architecture alone, and in .cache/gpu the CUDA programs, and says what to carry
 # beside the repository's files and how to call the scripts there.
 # NCCL_TESTS=SOURCES (https://github.com/NVIDIA/nccl-tests) builds nccl-tests as well, into .cache/gpu/nccl-tests; TESTS="all_reduce ..." others of them.
+# PACK=FILE.tar.xz has it all in one file, which there.sh unpacks.
 # libnccl.so.2 is not needed here: programs are linked with a library of its names, and find the real one where they run.
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
@@ -45,16 +46,17 @@ if [ -n "${NCCL_TESTS:-}" ]; then
 fi
 rm -r .cache/gpu/nccl
 git describe --always --dirty >.cache/gpu/commit
-du -shc bin/dynamiccld bin/dynamiccl-worker lib .cache/gpu | sed 's/^/carry: /'
+carry=(bin/dynamiccld bin/dynamiccl-worker lib .cache/gpu)
+du -shc "${carry[@]}" | sed 's/^/carry: /'
+[ -z "${PACK:-}" ] || tar -cf - "${carry[@]}" | xz -6 -T0 >"$PACK"
 cat <<'E3'
 There, in the repository's folder:
-  export COMMIT=$(cat .cache/gpu/commit) MIX_COMMIT=$(cat .cache/gpu/commit) PROGRAM_COMMIT=$(cat .cache/gpu/commit) MIX_BUILD=.cache/gpu
-  find .cache/gpu lib bin -exec touch {} +     # newer than their sources
+  . nccltuner/gputest/there.sh [WHAT PACK NAMED]
   LSA=.cache/gpu/lsa kernels/bench/run.sh RESULTS.jsonl
   .cache/gpu/gin_first 2 10      # with the environment that kernels/carrier/Makefile names; then
   GIN=.cache/gpu/gin DYNAMICCL_CARRIER=1 kernels/bench/gin.sh RESULTS.jsonl   # without DYNAMICCL_CARRIER where there are NICs
   GIN=.cache/gpu/gin kernels/bench/gin_waits.sh RESULTS.jsonl   # cudaDeviceSynchronize, cudaFree and their like beside the carrier's card
-  # The same in programs: LD_LIBRARY_PATH=$PWD/lib:FOLDER_OF_NCCL_2.28.9, NCCL_NVLS_ENABLE=0 and, without NICs, DYNAMICCL_CARRIER=1
+  # The same in programs, without NICs: DYNAMICCL_CARRIER=1
   # NCCL_NET_PLUGIN=dynamiccl-carrier DYNAMICCL_GIN_NET=dynamiccl-carrier CUDA_DEVICE_MAX_CONNECTIONS=32
   # (NCCL 2.32.3: NCCL_RMA_PLUGIN and, for GDAKI too, NCCL_GIN_PLUGIN=libnccl-net-dynamiccl-carrier.so in place of NCCL_NET_PLUGIN and DYNAMICCL_GIN_NET, and .cache/gpu/gin-2.32.3)
   bin/dynamiccld sweep --nodes 2 --choices gin,ring --collectives AllReduce,AllToAll --sizes 1K,16K,256K,1M --out gin.csv
@@ -63,7 +65,7 @@ There, in the repository's folder:
   SANITIZE=.cache/gpu/sanitize kernels/bench/sanitize.sh RESULTS.jsonl; GIN=.cache/gpu/gin kernels/bench/sanitize_gin.sh RESULTS.jsonl
   nccltuner/gputest/cases.sh RESULTS.jsonl; nccltuner/gputest/stress.sh 600 RESULTS.jsonl; nccltuner/gputest/live.sh RESULTS.jsonl
   for p in fallbacks torch fused decode kill ddp overlap; do nccltuner/gputest/program_$p.sh RESULTS.jsonl; done      # PyTorch
-  NCCL_TESTS_BUILT=.cache/gpu/nccl-tests nccltuner/gputest/program_nccltests.sh RESULTS.jsonl      # where NCCL_TESTS was given here; else NCCL_TESTS=SOURCES and nvcc
+  nccltuner/gputest/program_nccltests.sh RESULTS.jsonl      # where NCCL_TESTS was given here; else NCCL_TESTS=SOURCES and nvcc
   # On one GPU, which ranks share then: ours; and NCCL of 2.30 or newer
   MPS=1 RANKS="4 8" LSA=.cache/gpu/lsa kernels/bench/run.sh RESULTS.jsonl
   MPS=1 RANKS=4 NCCL_LIB=FILE nccltuner/gputest/cases.sh RESULTS.jsonl; MPS=1 RANKS=4 NCCL_LIB=FILE nccltuner/gputest/stress.sh 60 RESULTS.jsonl

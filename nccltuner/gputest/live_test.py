@@ -1,4 +1,4 @@
-"""Tests of cases.sh, stress.sh, live.sh and gin_types.sh without a GPU: what they call are shell scripts."""
+"""Tests of cases.sh, stress.sh, live.sh, there.sh and gin_types.sh without a GPU: what they call are shell scripts."""
 import json
 import os
 import shutil
@@ -111,6 +111,34 @@ class Live(Tree):
         done = self.start("live.sh", self.path("out"), STEPS="socket-settings host")  # bench fails where there are two nodes, twice
         self.assertEqual((done.returncode, len(self.read("bin/dynamiccld.log").splitlines())), (1, 3), done.stderr)
         self.assertEqual(self.start("live.sh", self.path("out"), STEPS="nothing").returncode, 2)
+
+
+class There(Tree):
+    """What bundle.sh packs, unpacked elsewhere."""
+
+    def source(self, *args, **env):
+        shutil.copy(os.path.join(HERE, "there.sh"), self.path("nccltuner/gputest"))
+        self.script("nccltuner/gputest/sources.sh", 'set -eu\ncd "$(dirname "$0")/../.."\n. nccltuner/gputest/there.sh "$@"\necho "$PROGRAM_COMMIT $MIX_BUILD ${NCCL_TESTS_BUILT:-none} $LD_LIBRARY_PATH"')
+        return self.start("sources.sh", *args, PYTHONPATH=self.path("python"), LD_LIBRARY_PATH="", **env)
+
+    def test_unpacks_and_sets(self):
+        done = self.source()
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("PACK=BUNDLE.tar.xz", done.stderr)
+        self.script("python/nvidia/nccl/__init__.py", "")
+        for name in (".cache/gpu/nccl-tests/all_reduce_perf", "lib/libdynamiccl.so", "bin/dynamiccld"):
+            self.script(name, "")
+            os.utime(self.path(name), (1, 1))
+        with open(self.path(".cache/gpu/commit"), "w", encoding="ascii") as f:
+            f.write("0123abcd\n")
+        bundle = shutil.make_archive(self.path("bundle"), "xztar", self.path("."), ".cache")
+        shutil.rmtree(self.path(".cache"))
+        done = self.source(bundle)
+        self.assertEqual(done.stdout.split(), ["0123abcd", ".cache/gpu", ".cache/gpu/nccl-tests", f"{self.path('lib')}:{self.path('python/nvidia/nccl')}/lib"], done.stderr)
+        self.assertGreater(os.stat(self.path("lib/libdynamiccl.so")).st_mtime, 1)
+        self.assertIn("is not there", self.source(NCCL_LIB=self.path("elsewhere/libnccl.so.2")).stderr)
+        self.script("elsewhere/libnccl.so.2", "")
+        self.assertIn(f"{self.path('lib')}:{self.path('elsewhere')}", self.source(NCCL_LIB=self.path("elsewhere/libnccl.so.2")).stdout)
 
 
 class GinTypes(Tree):
