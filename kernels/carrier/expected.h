@@ -13,7 +13,7 @@
 
 /* Where they are counted, as long as the device communicator lives. All wrap. */
 struct dyn_carrier_expected {
-  uint32_t *asked;    /* host memory: kernels that are to be launched: added to before */
+  uint32_t *asked;    /* host memory: kernels that are to be launched: added to before, and again behind a launch that was kept for long */
   uint32_t *launched; /* host memory: that were launched, behind it */
   uint32_t *ended;    /* GPU memory: added to by each of these at its end, or where it gives up; a word of theirs stands behind it */
   const uint32_t *lapsed; /* host memory: of how many of its cards none is on the GPU, behind an addition to asked: 0 soon, before the launch */

@@ -96,7 +96,7 @@ __device__ __forceinline__ bool ginAwait(const Gin &g, int peer, int step, uint3
     if (since == 0) since = told = now;
     const uint32_t stop = loadHost(g.stop);
     if (stop == 0 && now - since < g.waitNs) {
-      if (g.late == nullptr || now - told < g.lateNs) continue;
+      if (g.late == nullptr || peer == g.rank || now - told < g.lateNs) continue; /* another block of this rank waits for somebody itself, and says whom */
       ginTellLate(g.late, g.about | (uint64_t)step << DYN_ABOUT_STEP_SHIFT, (uint64_t)(peer + 1) << DYN_FAULT_PEER_SHIFT | call);
       told = now;
       continue;

@@ -14,6 +14,7 @@
 
 #define CARRIER "libnccl-net-dynamiccl-carrier.so"
 #define RISE_NS UINT64_C(2000000000) /* its thread may be kept away by who has CUDA's lock, and so may whom this one keeps waiting */
+#define KEPT_NS UINT64_C(250000000) /* well below the second that cards stay behind an announcement */
 
 static int is_carrier(struct dl_phdr_info *library, size_t bytes, void *path) {
   const char *slash = strrchr(library->dlpi_name, '/');
@@ -37,14 +38,22 @@ void dyn_gin_expect(struct dyn_gin_life *life, int version) {
   life->lanes[LANE_CALLS].ended = life->expected.ended; /* what is replayed nobody announces */
 }
 
-void dyn_gin_announce(const struct dyn_carrier_expected *expected) {
-  if (expected->asked == NULL || !dyn_readable(expected->asked)) return;
+static void ask(const struct dyn_carrier_expected *expected) {
   __atomic_fetch_add(expected->asked, 1, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(expected->lapsed, __ATOMIC_SEQ_CST) == 0) return;
   for (uint64_t until = dyn_host_ns() + RISE_NS; __atomic_load_n(expected->lapsed, __ATOMIC_ACQUIRE) != 0 && dyn_host_ns() < until;)
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-void dyn_gin_launched(const struct dyn_carrier_expected *expected) {
-  if (expected->launched != NULL && dyn_readable(expected->launched)) __atomic_fetch_add(expected->launched, 1, __ATOMIC_RELEASE);
+uint64_t dyn_gin_announce(const struct dyn_carrier_expected *expected) {
+  if (expected->asked == NULL || !dyn_readable(expected->asked)) return 0;
+  ask(expected);
+  return dyn_host_ns();
+}
+
+/* A launch may be kept, by a full queue or by who has CUDA's lock, for longer than the carrier stays for a kernel that is only coming. */
+void dyn_gin_launched(const struct dyn_carrier_expected *expected, uint64_t announcedNs) {
+  if (announcedNs == 0 || !dyn_readable(expected->launched)) return;
+  __atomic_fetch_add(expected->launched, 1, __ATOMIC_SEQ_CST);
+  if (dyn_host_ns() - announcedNs > KEPT_NS) ask(expected);
 }

@@ -17,6 +17,33 @@ static void *rise(void *before) {
   return NULL;
 }
 
+/* A launch that is kept for so long that the carrier, to which a kernel was only coming, has gone meanwhile. */
+static int (*launches)(const struct dyn_launch *config, void *function, void **arguments, void **extra);
+static int launch_late(const struct dyn_launch *config, void *function, void **arguments, void **extra) {
+  __atomic_store_n(lapsed, 1, __ATOMIC_SEQ_CST);
+  usleep(400000);
+  return launches(config, function, arguments, extra);
+}
+static void *rise_behind(void *before) {
+  while (now_of(launched) == *(uint32_t *)before || now_of(announced) < *(uint32_t *)before + 2) usleep(100);
+  __atomic_store_n(lapsed, 0, __ATOMIC_SEQ_CST);
+  return NULL;
+}
+static void launched_late(void) {
+  struct dyn_host_driver *driver = (struct dyn_host_driver *)(uintptr_t)dyn_host_driver();
+  uint32_t before = now_of(announced);
+  pthread_t rises;
+  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  launches = driver->cuLaunchKernelEx;
+  driver->cuLaunchKernelEx = launch_late;
+  CHECK(pthread_create(&rises, NULL, rise_behind, &before) == 0 && issue(&s, 0) == 0);
+  CHECK(now_of(lapsed) == 0, "a kernel is launched, and no card is there");
+  driver->cuLaunchKernelEx = launches;
+  CHECK(pthread_join(rises, NULL) == 0);
+  wait_for_all();
+  __atomic_fetch_sub(announced, 1, __ATOMIC_SEQ_CST); /* announced twice */
+}
+
 static void expected(void) {
   const char *path = getenv("GIN_CARRIER"); /* fake_carrier.c */
   void *carrier = path == NULL ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -43,6 +70,7 @@ static void expected(void) {
   __atomic_store_n(lapsed, 0, __ATOMIC_SEQ_CST);
   wait_for_all();
 
+  launched_late();
   const struct dyn_gin_grid none = {NULL, 1, 32};
   CHECK(dyn_gin_launch(&lsa->gin->each[0], LANE_CALLS, &none, streams[0], &(struct dyn_gin_call){0}, NULL) != 0, "a kernel that is none");
   CHECK(now_of(announced) == now_of(ended) + 1 && now_of(launched) == now_of(ended), "what could not be launched is counted as launched");

@@ -40,9 +40,23 @@ static void too_late(bool inGraph) {
   meet();
   dyn_lsa_close(lsa);
 }
+/* What this rank says while the last one comes late to a call. */
+static void hear(const struct step *s, CUgraphExec graph, char *said, size_t bytes) {
+  int was = dup(STDERR_FILENO), ends[2];
+  CHECK(pipe(ends) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
+  if (rank == numRanks - 1) usleep(2500000);
+  CHECK((graph != NULL ? cuda.cuGraphLaunch(graph, streams[0]) : issue(s, 0)) == 0);
+  wait_for_all();
+  usleep(700000); /* a round of who says it */
+  ssize_t n = read(ends[0], said, bytes - 1);
+  said[n < 0 ? 0 : n] = '\0';
+  CHECK(dup2(was, STDERR_FILENO) >= 0);
+  compare(s, 0);
+}
+
 /* A rank that lives and does not come is waited for, and that is said: the call, the rank, what of it, how long. */
 static void told_late(bool inGraph) {
-  char said[4096] = "", want[256];
+  char said[4096], want[256];
   CUgraph captured;
   CUgraphExec graph;
   struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
@@ -52,21 +66,29 @@ static void told_late(bool inGraph) {
   CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0 && issue(&s, 0) == 0);
   CHECK(cuda.cuStreamEndCapture(streams[0], &captured) == 0 && cuda.cuGraphInstantiateWithFlags(&graph, captured, 0) == 0);
   meet();
-  int was = dup(STDERR_FILENO), ends[2];
-  CHECK(pipe(ends) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
-  if (rank == numRanks - 1) usleep(2500000);
-  CHECK((inGraph ? cuda.cuGraphLaunch(graph, streams[0]) : issue(&s, 0)) == 0);
-  wait_for_all();
-  usleep(700000); /* a round of who says it */
-  ssize_t n = read(ends[0], said, sizeof said - 1);
-  CHECK(dup2(was, STDERR_FILENO) >= 0);
-  compare(&s, 0);
+  hear(&s, inGraph ? graph : NULL, said, sizeof said);
   snprintf(want, sizeof want, "rank %d waits for rank %d, process %u, its signal, since 1 s: AllReduce of 400 bytes, call %d of our kernels over GIN%s; it goes on waiting\n", rank,
            numRanks - 1, shared->offers[numRanks - 1].pid, inGraph ? 1 : 2, inGraph ? " in CUDA graphs" : "");
-  if (rank == numRanks - 1) CHECK(n <= 0, "%s", said);
+  if (rank == numRanks - 1) CHECK(*said == '\0', "%s", said);
   else CHECK(strstr(said, want) != NULL, "want \"%s\": %s", want, said);
   meet();
   end(dyn_gin_now(lsa));
+}
+/* Blocks of a hierarchical kernel wait for others of their own rank, too, and that is nobody to look for. */
+static void tells_late_of_a_node(void) {
+  char said[4096], own[80], late[80];
+  struct step s = {.collective = DYN_REDUCE_SCATTER, .count = 100, .ctas = 1};
+  setenv("DYNAMICCL_LATE_S", "1", 1);
+  begin();
+  fill(&s, 0);
+  meet();
+  hear(&s, NULL, said, sizeof said);
+  snprintf(own, sizeof own, "rank %d waits for rank %d,", rank, rank);
+  snprintf(late, sizeof late, "rank %d waits for rank %d,", rank, numRanks - 1);
+  CHECK(strstr(said, own) == NULL, "%s", said);
+  CHECK(rank != numRanks - 2 || strstr(said, late) != NULL, "want \"%s\": %s", late, said);
+  meet();
+  end(DYN_GIN_DESTROYED);
 }
 static void tells_late(void) { told_late(false); }
 static void tells_late_in_graph(void) { told_late(true); }
@@ -196,6 +218,7 @@ static void all_late(void) {
   play("gone at the end", 2, gone_at_the_end);
   play("tells of who is late", 3, tells_late);
   play("tells of who is late in a graph", 2, tells_late_in_graph);
+  play_on(2, "tells of who is late on a node", 4, tells_late_of_a_node);
   play("late", 3, late);
   play("late in a graph", 3, late_in_graph);
   play("late, then stopped", 3, late_then_stopped);
