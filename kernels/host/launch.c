@@ -16,7 +16,6 @@
 
 /* ncclResult_t */
 enum { SUCCESS = 0, UNHANDLED_CUDA_ERROR = 1, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6 };
-enum { UNSAID, SAYING, SAID };
 #define SAYING_NAPS 1000 /* of 0.5 ms, as long as a line on standard error is waited for */
 
 uint32_t dyn_lsa_ranks(const struct dyn_lsa *lsa) { return lsa->nRanks; }
@@ -366,15 +365,15 @@ bool dyn_lsa_missed(struct dyn_lsa *lsa) {
 
 void dyn_lsa_complain(struct dyn_lsa *lsa) {
   const char *why = atomic_load(&lsa->stopped);
-  int is = UNSAID;
+  static atomic_int saying; /* threads; of all communicators, since another thread may abort this one meanwhile */
   atomic_store(&lsa->missed, true);
   if (why == NULL) return;
-  if (atomic_compare_exchange_strong(&lsa->complaint, &is, SAYING)) {
+  atomic_fetch_add(&saying, 1);
+  if (!atomic_flag_test_and_set(&lsa->complained))
     dyn_host_say("%s: kernels of this communicator of %u ranks give up, its further calls fail; abort it (ncclCommAbort)", why, lsa->nRanks);
-    atomic_store(&lsa->complaint, SAID);
-  }
-  /* The program may end behind it. */
-  for (int naps = 0; naps < SAYING_NAPS && atomic_load(&lsa->complaint) == SAYING; naps++) nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+  atomic_fetch_sub(&saying, 1);
+  /* Another thread may be about to say it, and the program end behind this. */
+  for (int naps = 0; naps < SAYING_NAPS && atomic_load(&saying) != 0; naps++) nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
 }
 
 /* Other errors than that it is not: its context is gone, and all that ran there. What graphs do is not known where they run alone. */

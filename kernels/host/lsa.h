@@ -89,7 +89,7 @@ struct dyn_lsa {
   atomic_bool ready;           /* peers are known */
   _Atomic(const char *) stopped; /* why */
   atomic_bool missed; /* one of this rank's calls needed who is gone */
-  atomic_int complaint; /* what launch.c has of it */
+  atomic_flag complained;
   struct tag tags[MAX_TAGS]; /* stamps.c; the number of one is its place, from 1 */
   _Atomic(uint32_t) numTags;
   struct dyn_stamp seen[DYN_STAMPS]; /* at the last look */
