@@ -253,6 +253,48 @@ func TestOtherSweepsFiles(t *testing.T) {
 	}
 }
 
+// Where the points of a table are gone, or other files have the names of a sweep's, nothing is written over.
+func TestNothingIsWrittenOver(t *testing.T) {
+	w := newWorld(t)
+	o := w.options()
+	o.Collectives, o.Sizes = []string{"AllReduce"}, []uint64{1024}
+	if err := w.sweep(o); err != nil {
+		t.Fatal(err)
+	}
+	p := pathsOf(o.Out)
+	left := func(what, path, want string, err error, says ...string) {
+		t.Helper()
+		if text, bad := os.ReadFile(path); bad != nil || string(text) != want {
+			t.Errorf("%s: %s holds %q, %v", what, path, text, bad)
+		}
+		for _, text := range append(says, path, "--restart", "another --out") {
+			if !errors.Is(err, errOther) || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v does not say %q", what, err, text)
+			}
+		}
+	}
+	table, err := os.ReadFile(p.table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(p.journal); err != nil {
+		t.Fatal(err)
+	}
+	left("no points", p.table, string(table), w.sweep(o), p.journal)
+	o.Out = filepath.Join(t.TempDir(), "package.csv")
+	p = pathsOf(o.Out)
+	for _, text := range []string{`{"name": "somebody's"}`, "no JSON"} {
+		if err := os.WriteFile(p.description, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		left("somebody's file", p.description, text, w.sweep(o), "not understood")
+	}
+	o.Restart = true
+	if err := w.sweep(o); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestJournalThatCannotBeWritten(t *testing.T) {
 	if _, err := openJournal(filepath.Join(t.TempDir(), "missing", "t.points.jsonl"), true); err == nil || !strings.Contains(err.Error(), "--out: ") || !strings.Contains(err.Error(), "in a folder that exists") {
 		t.Error(err)
