@@ -179,6 +179,31 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
+// What --choices name and nobody can run is said: the table has nothing of it.
+func TestChoicesThatNothingCanRun(t *testing.T) {
+	for choice, want := range map[string]string{"lsa": "nothing of lsa in --choices", "gin/gdaki": "nothing of gin in --choices", "symmetric": "--buffers registered",
+		"nvls/simple": "NCCL allows for none", "ring/ll": "", "default": ""} {
+		w := newWorld(t)
+		o := w.options()
+		o.Collectives, o.Sizes = []string{"AllReduce"}, []uint64{1024}
+		p, err := ParsePattern(choice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := new(bytes.Buffer)
+		o.Choices, o.Progress = []Pattern{p}, said
+		for range 2 { // also where all was measured before
+			said.Reset()
+			if err := w.sweep(o); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(said.String(), "--choices"); got != (want != "") || !strings.Contains(said.String(), want) {
+				t.Errorf("%s: it said %q, want %q", choice, said, want)
+			}
+		}
+	}
+}
+
 func TestRounds(t *testing.T) {
 	w := newWorld(t)
 	w.factor = []float64{1.5, 1, 0.9}
