@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/render"
 	"dynamiccl/cmd/dynamiccld/internal/rulefile"
@@ -147,6 +148,11 @@ func (f importFlags) intoStore(report *importReport, path string, rules []action
 	}
 	if f.machine == "" || code == 0 {
 		return usageError(errors.New("no daemon looks for rules without --machine and --nccl-version; the log of `dynamiccld serve` has them, and --gpu-arch, where a communicator joins"))
+	}
+	for _, name := range []struct{ flag, text string }{{"machine", f.machine}, {"gpu-arch", f.gpuArch}} {
+		if _, err := config.Label(name.text); err != nil { // no daemon has it
+			return usageError(fmt.Errorf("--%s: %w", name.flag, err))
+		}
 	}
 	shapes, err := f.shapes(rules)
 	if err != nil {

@@ -78,6 +78,7 @@ bool dyn_daemon_lives(dyn_logger log);                /* one that may serve this
 int dyn_daemon_layout(dyn_logger log);                /* its DYN_ABI_VERSION, 0: not known; else DYN_DAEMON_* */
 void dyn_sweep_rings(dyn_logger log);                 /* of processes that have ended, where no daemon lives */
 int dyn_create_file(const char *path, size_t bytes);  /* a new file with all its space; -1 with errno */
+const char *dyn_create_remedy(int error);             /* what to do where there is none */
 void dyn_directory_forget(void);                      /* in the child of a fork: the user may change */
 
 /* nccl_version.c: NCCL_VERSION code of the NCCL that owns this logger, 0: not known */

@@ -232,3 +232,11 @@ int dyn_create_file(const char *path, size_t bytes) {
   errno = error;
   return -1;
 }
+
+const char *dyn_create_remedy(int error) {
+  switch (error) {
+    case EFBIG: return "raise the limit on the size of files (ulimit -f)";
+    case EMFILE: return "raise the limit on open files (ulimit -n)";
+  }
+  return "make room there or set DYNAMICCL_DIR";
+}

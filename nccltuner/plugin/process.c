@@ -35,8 +35,8 @@ static void open_ring(dyn_logger log) {
   int fd = dyn_create_file(path, ring_bytes());
   void *memory = fd < 0 ? MAP_FAILED : mmap(NULL, ring_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) {
-    dyn_say(log, DYN_LOG_WARN, "cannot create %s (%zu bytes): %s: no samples from this process; make room there or set "
-            "DYNAMICCL_DIR", path, ring_bytes(), strerror(errno));
+    dyn_say(log, DYN_LOG_WARN, "cannot create %s (%zu bytes): %s: no samples from this process; %s", path, ring_bytes(), strerror(errno),
+            dyn_create_remedy(errno));
     if (fd >= 0) unlink(path), close(fd);
     return;
   }

@@ -115,8 +115,8 @@ static struct dyn_record *create(struct dyn_member *member, const char *path) {
   int fd = dyn_create_file(path, bytes);
   struct dyn_record *record = fd < 0 ? NULL : map_record(member, fd, bytes);
   if (!record) {
-    dyn_say_why(comm->log, DYN_LOG_WARN, "cannot create %s (%zu bytes): %s: running plain NCCL; make room there or set "
-            "DYNAMICCL_DIR", path, bytes, strerror(errno));
+    dyn_say_why(comm->log, DYN_LOG_WARN, "cannot create %s (%zu bytes): %s: running plain NCCL; %s", path, bytes, strerror(errno),
+                dyn_create_remedy(errno));
     if (fd >= 0) unlink(path), close(fd);
     return NULL;
   }

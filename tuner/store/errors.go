@@ -16,6 +16,7 @@ var (
 	ErrNotStore    = errors.New("not a DynamICCL store")
 	ErrNoAccess    = errors.New("no permission")
 	ErrFull        = errors.New("no space left for the store")
+	ErrName        = errors.New("the store has too long a name")
 	ErrLocked      = errors.New("another process uses the store")
 	ErrMissing     = errors.New("there is no store")
 	ErrNewerSchema = errors.New("the store was written by a newer DynamICCL")
@@ -33,7 +34,8 @@ var remedies = []struct {
 	{ErrCorrupt, "move the file away, the daemon begins a new one; its loss costs learning time, nothing else"},
 	{ErrNotStore, "name another file with --store; this one was not touched"},
 	{ErrNoAccess, "let the daemon's user read and write the file and its directory, or name another file with --store"},
-	{ErrFull, "free some space, or name a file on another disk with --store"},
+	{ErrFull, "free some space, raise a limit on the size of files (ulimit -f), or name a file on another disk with --store"},
+	{ErrName, "name another file with --store"},
 	{ErrLocked, "ask the daemon that uses it instead of the file, stop that daemon, or name another file with --store"},
 	{ErrMissing, "name the file with --store; the daemon creates it when it first starts"},
 	{ErrNewerSchema, "use the newer dynamiccld, or name another file with --store"},
@@ -80,7 +82,7 @@ var kindsOfCause = []struct{ cause, kind error }{
 	{syscall.ENOSPC, ErrFull}, {syscall.EDQUOT, ErrFull}, {syscall.EFBIG, ErrFull},
 	{bolterrors.ErrMaxSizeReached, ErrFull},
 	{syscall.EROFS, ErrNoAccess}, {syscall.EACCES, ErrNoAccess}, {syscall.EPERM, ErrNoAccess},
-	{fs.ErrNotExist, ErrMissing}, {syscall.ELOOP, ErrNotStore},
+	{fs.ErrNotExist, ErrMissing}, {syscall.ELOOP, ErrNotStore}, {syscall.ENAMETOOLONG, ErrName},
 	{bolterrors.ErrTimeout, ErrLocked},
 	{bolterrors.ErrInvalid, ErrCorrupt}, {bolterrors.ErrChecksum, ErrCorrupt},
 	{bolterrors.ErrDatabaseNotOpen, ErrClosed},

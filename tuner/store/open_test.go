@@ -344,3 +344,15 @@ func TestRandomDamage(t *testing.T) {
 		t.Fatal("the damage was always or never fatal: the test shows nothing")
 	}
 }
+
+// A name that no file can have is no failure of the disk.
+func TestNameThatIsTooLong(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	for _, path := range []string{filepath.Join(t.TempDir(), long), filepath.Join(t.TempDir(), long, "store.db")} {
+		for _, readOnly := range []bool{true, false} {
+			if _, err := Open(path, Options{ReadOnly: readOnly}); !errors.Is(err, ErrName) || !strings.Contains(err.Error(), "name another file with --store") {
+				t.Errorf("%.40s, to be read alone: %v: %.60s...%.100s", path, readOnly, err, err.Error()[len(err.Error())-100:])
+			}
+		}
+	}
+}

@@ -48,7 +48,7 @@ func Target(path string) (string, error) {
 		return path, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("writing %s: %w", path, Cause(err))
+		return "", fmt.Errorf("writing %s: %w; name a file in a folder that exists and that you may write", path, Cause(err))
 	}
 	if !info.Mode().IsRegular() {
 		return "", fmt.Errorf("writing %s: it is not a plain file (%s); name another", path, info.Mode().Type())

@@ -101,7 +101,7 @@ static void made_directory(void) {
 static void no_space(void) {
   struct rlimit limit = {16384, 16384};
   check(setrlimit(RLIMIT_FSIZE, &limit) == 0, "setrlimit");
-  expect_plain("File too large", "make room");
+  expect_plain("File too large", "ulimit -f");
   check(dyn_process_get(test_log)->ring == NULL, "a ring without space");
   check(strstr(test_last_message(), "no samples"), "message is '%s'", test_last_message());
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -89,6 +90,11 @@ static void other_layout_under_run(void) { setenv("DYNAMICCL_RUN", "7", 1), daem
 
 static void relative(void) { setenv("DYNAMICCL_DIR", "run", 1), live(), said(1, "directory 'run' is not absolute"); }
 static void cannot_make(void) { setenv("DYNAMICCL_DIR", "/proc/none", 1), live(), said(1, "cannot create the directory /proc/none"); }
+static void file_limit(void) {
+  check(setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, RLIM_INFINITY}) == 0, "setrlimit");
+  live();
+  said(1, "File too large: running plain NCCL; raise the limit on the size of files (ulimit -f)");
+}
 static void of_a_rank(int rank, int lines) {
   setenv("DYNAMICCL_DIR", "/proc/none", 1);
   capture();
@@ -208,7 +214,7 @@ int main(int argc, char **argv) {
   static const struct { const char *name; void (*test)(void); } cases[] = {
     CASE(no_daemon), CASE(log_shows), CASE(log_warns), CASE(log_filtered), CASE(version_only), CASE(quiet), CASE(not_quiet), CASE(under_run),
     CASE(user), CASE(user_proto), CASE(user_warned), CASE(user_under_run), CASE(a_daemon), CASE(other_layout), CASE(other_layout_under_run), CASE(relative),
-    CASE(cannot_make), CASE(rank_0), CASE(rank_1), CASE(many_rank_0), CASE(many_rank_64), CASE(two_processes), CASE(two_reasons), CASE(second_decides), CASE(tuner_2),
+    CASE(cannot_make), CASE(file_limit), CASE(rank_0), CASE(rank_1), CASE(many_rank_0), CASE(many_rank_64), CASE(two_processes), CASE(two_reasons), CASE(second_decides), CASE(tuner_2),
     CASE(tuner_3), CASE(tuner_4), CASE(opened_again), CASE(unread)};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     directory = test_directory();

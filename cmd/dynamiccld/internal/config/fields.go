@@ -96,10 +96,10 @@ var fields = []field{
 		func(c *Config, s string) (err error) { c.Budget, err = ParseShare(s); return },
 		func(c Config) string { return FormatShare(c.Budget) }},
 	{"machine", "name", "machine shape that choices are stored under; empty: detected", false,
-		func(c *Config, s string) (err error) { c.Machine, err = label(s); return },
+		func(c *Config, s string) (err error) { c.Machine, err = Label(s); return },
 		func(c Config) string { return c.Machine }},
 	{"gpu-arch", "name", "GPU architecture that choices are stored under; empty: detected", false,
-		func(c *Config, s string) (err error) { c.GPUArch, err = label(s); return },
+		func(c *Config, s string) (err error) { c.GPUArch, err = Label(s); return },
 		func(c Config) string { return c.GPUArch }},
 	{"trace", "path", "file to which every watched call, and every put over GIN, is appended, as CSV; empty: none", false,
 		func(c *Config, s string) (err error) {
@@ -208,8 +208,8 @@ func seed(s string) (uint64, error) {
 	return n, nil
 }
 
-// label keeps names printable: they are keys in the store and values of metrics.
-func label(s string) (string, error) {
+// Label refuses a name of a machine or GPU architecture that is not printable: these are keys in the store and values of metrics.
+func Label(s string) (string, error) {
 	if len(s) > maxNameBytes {
 		return s, fmt.Errorf("is %d bytes long; at most %d", len(s), maxNameBytes)
 	}

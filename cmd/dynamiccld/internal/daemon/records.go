@@ -119,7 +119,7 @@ func (d *Daemon) readRecord(c *comm) {
 		d.onceWarn(whyNoTimes)
 	}
 	if pid := c.rings.missing(d.now(), c.view.Ranks, d.rings); pid != 0 && c.why == "" {
-		c.why = fmt.Sprintf("no samples come from process %d: it could make no ring in %s; make room there (%.1f MiB a process), or set DYNAMICCL_DIR; NCCL_DEBUG=WARN has the reason",
+		c.why = fmt.Sprintf("no samples come from process %d: it could make no ring in %s; make room there (%.1f MiB a process), raise a limit on the size of files (ulimit -f), or set DYNAMICCL_DIR; NCCL_DEBUG=WARN has the reason",
 			pid, d.cfg.Dir, float64(nccltuner.RingBytes)/(1<<20))
 		d.onceWarn(c.why)
 	}

@@ -1,18 +1,16 @@
 package daemon
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"strconv"
-	"strings"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/csvfile"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
 )
@@ -28,60 +26,33 @@ const tracedPut = "put"
 // trace writes every watched call. A disk that is full ends it and nothing else.
 type trace struct {
 	file *os.File
-	w    *csv.Writer
+	rows bytes.Buffer // whole ones: other daemons may write the same file
+	w    *csv.Writer  // into rows
 	row  []string
+	err  error // of writing; nothing is written any more
 }
 
-// maxRow is more than any row of a trace is long.
-const maxRow = 4096
+// rowsAtOnce is how many bytes of rows are kept for one write.
+const rowsAtOnce = 64 << 10
 
 // openTrace appends to the file; nil: none is wanted. A file of another kind, or of a version with other columns, is left alone.
 func openTrace(path string) (*trace, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	f, headed, err := csvfile.Open(path, traceColumns, 0o600)
+	if noFile := new(fs.PathError); errors.As(err, &noFile) {
 		return nil, fmt.Errorf("trace: %w; give --trace a file that can be written", err)
 	}
-	begun, err := goOn(f)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("trace %s: %w; give --trace another file, or move this one away", path, err), f.Close())
+		return nil, fmt.Errorf("trace %s: %w; give --trace another file, or move this one away", path, err)
 	}
-	t := &trace{file: f, w: csv.NewWriter(bufio.NewWriterSize(f, 1<<16))} // which it takes as its own buffer
-	if !begun {
+	t := &trace{file: f}
+	t.w = csv.NewWriter(&t.rows)
+	if !headed {
 		_ = t.w.Write(traceColumns) // into memory
 	}
 	return t, nil
-}
-
-// goOn reports whether a file has our head already. A row at its end that a full disk has cut off is taken away.
-func goOn(f *os.File) (begun bool, err error) {
-	info, err := f.Stat()
-	if err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
-		err = errors.New("it is a pipe, and who reads it could hold the daemon up")
-	}
-	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return false, err
-	}
-	want := strings.Join(traceColumns, ",") + "\n"
-	head := make([]byte, len(want))
-	n, err := f.ReadAt(head, 0)
-	if err != nil && err != io.EOF {
-		return false, err
-	}
-	if string(head[:n]) != want {
-		return false, fmt.Errorf("it begins with %.60q and not with the columns of this version (%.30q...), so nothing is appended to it", head[:n], want)
-	}
-	from := max(int64(len(want)), info.Size()-maxRow)
-	end := make([]byte, info.Size()-from)
-	if _, err := f.ReadAt(end, from); err != nil && err != io.EOF {
-		return false, err
-	}
-	if cut := bytes.LastIndexByte(end, '\n') + 1; cut < len(end) {
-		return true, f.Truncate(from + int64(cut))
-	}
-	return true, nil
 }
 
 func (t *trace) write(x *tuner.Watched) {
@@ -93,7 +64,23 @@ func (t *trace) write(x *tuner.Watched) {
 		strconv.Itoa(int(x.Bucket.Log2Bytes)), strconv.FormatUint(x.Bytes, 10), x.Action.String(), ran, ns(x.CounterNs), ns(x.SignalNs),
 		ns(x.SkewNs), strconv.Itoa(int(x.FirstRank)), strconv.FormatUint(uint64(x.Plan), 10), strconv.FormatBool(x.Sound), strconv.Itoa(x.Alarms),
 		"", "", "", "", strconv.FormatBool(x.Idle))
-	_ = t.w.Write(t.row)
+	t.add()
+}
+
+// add takes the row in.
+func (t *trace) add() {
+	_ = t.w.Write(t.row) // into memory
+	if t.w.Flush(); t.rows.Len() >= rowsAtOnce {
+		t.out()
+	}
+}
+
+// out writes whole rows at once: what another process appends comes before them or behind.
+func (t *trace) out() {
+	if t.err == nil && t.rows.Len() > 0 {
+		_, t.err = t.file.Write(t.rows.Bytes())
+	}
+	t.rows.Reset()
 }
 
 func ns(v state.Ns) string { return strconv.FormatInt(int64(v), 10) }
@@ -106,12 +93,13 @@ func (t *trace) writePut(x *tuner.WatchedPut) {
 	t.row = append(t.row[:0], ns(o.AtNs), strconv.FormatUint(uint64(x.Comm), 16), strconv.FormatUint(uint64(x.Number), 10), tracedPut, strconv.Itoa(int(x.Bucket.Log2Bytes)),
 		strconv.FormatUint(o.Bytes, 10), o.Action.String(), "-", ns(o.CounterNs), ns(o.SignalNs), "", "", "", "", alarms,
 		strconv.Itoa(int(x.Rank)), strconv.Itoa(int(x.Peer)), strconv.Itoa(int(x.Context)), x.Diagnosis.String(), "")
-	_ = t.w.Write(t.row)
+	t.add()
 }
 
 func (t *trace) flush() error {
 	t.w.Flush()
-	return t.w.Error()
+	t.out()
+	return t.err
 }
 
 func (t *trace) close() error {

@@ -119,8 +119,42 @@ func traced(t *testing.T, path string, want int) {
 	}
 	rows, err := csv.NewReader(strings.NewReader(string(text))).ReadAll()
 	if err != nil || want > 0 && len(rows) != 1+want {
-		t.Errorf("%d rows, want a head and %d: %v\n%s", len(rows), want, err, text)
+		t.Errorf("%d rows, want a head and %d: %v\n%.3000s", len(rows), want, err, text)
 	}
+}
+
+// Daemons that write one file, as those of a bench with several arms, each write whole rows below one head.
+func TestTraceOfSeveralDaemons(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.csv")
+	var all [2]*trace
+	for i := range all {
+		tr, err := openTrace(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[i] = tr
+	}
+	const rows = 3000 // more than is kept for one write
+	for range rows {
+		for i, tr := range all {
+			tr.write(&tuner.Watched{Comm: tuner.CommID(i)})
+		}
+	}
+	for i, tr := range all {
+		if err := tr.flush(); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 { // one that comes meanwhile takes nothing away
+			all[0].write(&tuner.Watched{Comm: 0})
+			traced(t, path, 0)
+		}
+	}
+	for _, tr := range all {
+		if err := tr.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	traced(t, path, 2*rows+3)
 }
 
 // A full disk ends the trace, says so once, and nothing else.

@@ -46,9 +46,12 @@ func environment(h Host) map[string]setting {
 }
 
 func readConf(path string, env map[string]setting) {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return // NCCL passes over what is not there as well; a pipe could be waited for for ever, and what is read from it NCCL has no more
+	}
 	f, err := os.Open(path)
 	if err != nil {
-		return // NCCL passes over it as well
+		return
 	}
 	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {

@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestCandidates follows openPluginLib of NCCL 2.28.9 and 2.30.7.
@@ -130,6 +133,26 @@ func TestConfFiles(t *testing.T) {
 	p.env["NCCL_TUNER_PLUGIN"] = "shell"
 	if got := environment(p.host)["NCCL_TUNER_PLUGIN"]; got != (setting{"shell", "environment"}) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A pipe in the place of NCCL's file is NCCL's to read: who waits for it here starts no program.
+func TestConfFileThatIsAPipe(t *testing.T) {
+	p := newPatient(t)
+	pipe := filepath.Join(p.root, "conf")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.env["NCCL_CONF_FILE"] = pipe
+	read := make(chan map[string]setting, 1)
+	go func() { read <- environment(p.host) }()
+	select {
+	case <-read:
+	case <-time.After(10 * time.Second):
+		t.Error("a pipe that nobody writes into is waited for")
+		if f, err := os.OpenFile(pipe, os.O_RDWR, 0); err == nil { // lets it go on
+			f.Close()
+		}
 	}
 }
 

@@ -180,7 +180,7 @@ func TestRunWithoutRings(t *testing.T) {
 	if code := p.all(); code != 0 {
 		t.Fatal(p.err.String())
 	}
-	p.wants("no samples come from process ", "it could make no ring in "+r.dir, "make room there (5.5 MiB a process), or set DYNAMICCL_DIR")
+	p.wants("no samples come from process ", "it could make no ring in "+r.dir, "make room there (5.5 MiB a process), raise a limit on the size of files (ulimit -f), or set DYNAMICCL_DIR")
 }
 
 // With fixed numerics every collective that adds up runs NCCL's own choice, on every call; the others are tuned. A run

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -144,21 +145,24 @@ func openJournal(path string) (*journal, error) {
 	return &journal{file: f}, nil
 }
 
-// endLine refuses a file that does not begin with a JSON line, and ends a last line that was cut off: the next one is whole then.
+// endLine refuses a file that does not begin with a JSON line, as one of JSON over many lines, and ends a last line that was cut off: the
+// next one is whole then.
 func endLine(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return err
 	}
-	var first, last [1]byte
-	if _, err := f.ReadAt(first[:], 0); err != nil {
+	const object = `{"`
+	var last [1]byte
+	first := make([]byte, min(info.Size(), int64(len(object))))
+	if _, err := f.ReadAt(first, 0); err != nil {
 		return err
 	}
 	if _, err := f.ReadAt(last[:], info.Size()-1); err != nil {
 		return err
 	}
 	switch {
-	case first[0] != '{':
+	case !strings.HasPrefix(object, string(first)):
 		return errors.New("the file holds no JSON lines, and nothing is appended to it; name another")
 	case last[0] != '\n':
 		_, err = f.Write([]byte{'\n'})

@@ -15,6 +15,7 @@ func TestJournalGoesOn(t *testing.T) {
 		"{\"kind\":\"head\"}\n":   "{\"kind\":\"head\"}\n{\"kind\":\"x\"}\n",
 		"{\"kind\":\"rounds\",\"": "{\"kind\":\"rounds\",\"\n{\"kind\":\"x\"}\n",
 		"machine,transport\n1,2":  "",
+		"{\n  \"name\": 1\n}\n":   "",
 	} {
 		if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
 			t.Fatal(err)

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"dynamiccl/cmd/dynamiccld/internal/forced"
+	"dynamiccl/cmd/internal/wholefile"
 )
 
 // Outcomes of a point. Only OutcomeOK gives a row.
@@ -68,6 +70,19 @@ type paths struct{ table, journal, description string }
 func pathsOf(table string) paths {
 	stem := strings.TrimSuffix(table, ".csv")
 	return paths{table, stem + ".points.jsonl", stem + ".json"}
+}
+
+// mayBe refuses files that cannot be a sweep's, be it that they are no plain files.
+func (p paths) mayBe() error {
+	for _, path := range []string{p.table, p.journal, p.description} {
+		if _, err := wholefile.Target(path); err != nil {
+			return fmt.Errorf("--out: %w", err)
+		}
+		if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+			return fmt.Errorf("--out %s: its folder is not there; name a file that you may write, in a folder that exists", path)
+		}
+	}
+	return nil
 }
 
 // journal is the file that every point is written to at once.

@@ -1,11 +1,33 @@
 package sweep
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
+
+// What can be no sweep's file is refused before ranks start, and nothing is left beside it.
+func TestOutThatCanBeNone(t *testing.T) {
+	dir := t.TempDir()
+	folder, link := filepath.Join(dir, "table"), filepath.Join(dir, "null.csv")
+	if err := errors.Join(os.Mkdir(folder, 0o700), os.Symlink("/dev/null", link)); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	for path, why := range map[string]string{folder: "it is not a plain file", folder + ".csv/": "its folder is not there", link: "it is not a plain file",
+		filepath.Join(dir, "missing", "t.csv"): "in a folder that exists"} {
+		o := w.options()
+		o.Out, o.Executable, o.Worker = path, "/nowhere", "/nowhere"
+		if err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "--out") || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+		t.Errorf("%v, %v", left, err)
+	}
+}
 
 // What is no journal is left as it is, and said in one line.
 func TestJournalOfSomethingElse(t *testing.T) {

@@ -3,6 +3,7 @@ package sweep
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -203,18 +204,47 @@ func claim(p paths, d *Description, points int) error {
 		return fmt.Errorf("%s is there without %s, so nobody knows how it was measured: give --restart to write over it, or another --out: %w",
 			p.table, p.description, errOther)
 	}
-	if err != nil || points == 0 {
+	if err != nil {
 		return d.write(p)
 	}
 	var was Description
-	if err := json.NewDecoder(bytes.NewReader(text)).Decode(&was); err != nil {
-		return fmt.Errorf("%s is not understood (%w): give --restart to begin anew, or another --out", p.description, err)
+	err = json.NewDecoder(bytes.NewReader(text)).Decode(&was)
+	if err == nil {
+		err = was.check()
+	}
+	if err != nil {
+		return fmt.Errorf("%s is not understood (%w): give another --out, or --restart to begin anew, over that file: %w", p.description, err, errOther)
+	}
+	if points == 0 {
+		if has, err := hasRows(p.table); err != nil || has {
+			return cmp.Or(err, fmt.Errorf("%s has rows, and %s, from which a sweep goes on, has none: bring that back, give --restart to write over the table, or another --out: %w",
+				p.table, p.journal, errOther))
+		}
+		return d.write(p)
 	}
 	if field, a, b := difference(was.Identity, d.Identity); field != "" {
 		return fmt.Errorf("%s was measured with %s %v and this is %v: give --restart to begin anew, or another --out: %w",
 			p.table, field, a, b, errOther)
 	}
 	return nil
+}
+
+// check tells a description from other JSON.
+func (d *Description) check() error {
+	if d.Identity.Ranks < 1 || d.Identity.NCCL == "" {
+		return errors.New("it names no ranks or NCCL")
+	}
+	return nil
+}
+
+// hasRows says that a table has more than its head.
+func hasRows(table string) (bool, error) {
+	text, err := os.ReadFile(table)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	_, rows, _ := bytes.Cut(text, []byte("\n"))
+	return len(rows) > 0, err
 }
 
 func (d *Description) write(p paths) error {

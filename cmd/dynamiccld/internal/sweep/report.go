@@ -62,6 +62,9 @@ func (r *runner) report() error {
 	for _, p := range r.journal.points {
 		outcomes[p.Outcome]++
 	}
+	for _, text := range r.unmatched() {
+		fmt.Fprintln(r.o.Progress, text)
+	}
 	out := ""
 	for _, o := range []string{OutcomeOverruled, OutcomeUnseen, OutcomeWrong, OutcomeHung, OutcomeFailed} {
 		if outcomes[o] > 0 {

@@ -52,6 +52,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := o.Check(); err != nil {
 		return err
 	}
+	if o.Out != "" { // before ranks take a minute to start
+		if err := pathsOf(o.Out).mayBe(); err != nil {
+			return err
+		}
+	}
 	folder, err := forced.Scratch()
 	if err != nil {
 		return err

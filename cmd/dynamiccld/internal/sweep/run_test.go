@@ -179,6 +179,31 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
+// What --choices name and nobody can run is said: the table has nothing of it.
+func TestChoicesThatNothingCanRun(t *testing.T) {
+	for choice, want := range map[string]string{"lsa": "nothing of lsa in --choices", "gin/gdaki": "nothing of gin in --choices", "symmetric": "--buffers registered",
+		"nvls/simple": "NCCL allows for none", "ring/ll": "", "default": ""} {
+		w := newWorld(t)
+		o := w.options()
+		o.Collectives, o.Sizes = []string{"AllReduce"}, []uint64{1024}
+		p, err := ParsePattern(choice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := new(bytes.Buffer)
+		o.Choices, o.Progress = []Pattern{p}, said
+		for range 2 { // also where all was measured before
+			said.Reset()
+			if err := w.sweep(o); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(said.String(), "--choices"); got != (want != "") || !strings.Contains(said.String(), want) {
+				t.Errorf("%s: it said %q, want %q", choice, said, want)
+			}
+		}
+	}
+}
+
 func TestRounds(t *testing.T) {
 	w := newWorld(t)
 	w.factor = []float64{1.5, 1, 0.9}
@@ -250,6 +275,48 @@ func TestOtherSweepsFiles(t *testing.T) {
 	}
 	if got := readTable(t, o.Out); got.Condition != "cpu-load" {
 		t.Errorf("begun anew: %s", got.Condition)
+	}
+}
+
+// Where the points of a table are gone, or other files have the names of a sweep's, nothing is written over.
+func TestNothingIsWrittenOver(t *testing.T) {
+	w := newWorld(t)
+	o := w.options()
+	o.Collectives, o.Sizes = []string{"AllReduce"}, []uint64{1024}
+	if err := w.sweep(o); err != nil {
+		t.Fatal(err)
+	}
+	p := pathsOf(o.Out)
+	left := func(what, path, want string, err error, says ...string) {
+		t.Helper()
+		if text, bad := os.ReadFile(path); bad != nil || string(text) != want {
+			t.Errorf("%s: %s holds %q, %v", what, path, text, bad)
+		}
+		for _, text := range append(says, path, "--restart", "another --out") {
+			if !errors.Is(err, errOther) || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v does not say %q", what, err, text)
+			}
+		}
+	}
+	table, err := os.ReadFile(p.table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(p.journal); err != nil {
+		t.Fatal(err)
+	}
+	left("no points", p.table, string(table), w.sweep(o), p.journal)
+	o.Out = filepath.Join(t.TempDir(), "package.csv")
+	p = pathsOf(o.Out)
+	for _, text := range []string{`{"name": "somebody's"}`, "no JSON"} {
+		if err := os.WriteFile(p.description, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		left("somebody's file", p.description, text, w.sweep(o), "not understood")
+	}
+	o.Restart = true
+	if err := w.sweep(o); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -5,13 +5,20 @@ import (
 	"cmp"
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/csvfile"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/sampled"
 	"dynamiccl/cmd/internal/wholefile"
@@ -56,7 +63,10 @@ func (s *session) writeSamples(ctx context.Context, collective string, size uint
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(b.Bytes())
+	before, _ := f.Seek(0, io.SeekEnd)
+	if _, err = f.Write(b.Bytes()); err != nil {
+		_ = f.Truncate(before) // the point is measured again, with all of its samples
+	}
 	if closing := f.Close(); err == nil {
 		err = closing
 	}
@@ -112,14 +122,23 @@ func sampleFlags(x *nccltuner.Sample) (flags int) {
 	return flags
 }
 
-// startSamples makes the file with its header, unless it is there.
+// startSamples makes the file with its header, unless it is there. Of another file nothing is written over, and nothing appended to it.
 func startSamples(path string, anew bool) error {
-	if info, err := os.Stat(path); err == nil && info.Size() > 0 && !anew {
-		return nil
+	if _, err := wholefile.Target(path); err != nil {
+		return fmt.Errorf("--samples: %w", err)
 	}
-	var b bytes.Buffer
-	w := csv.NewWriter(&b)
-	_ = w.Write(sampleColumns)
-	w.Flush()
-	return wholefile.Write(path, b.Bytes())
+	if anew {
+		return wholefile.Write(path, []byte(strings.Join(sampleColumns, ",")+"\n"))
+	}
+	f, headed, err := csvfile.Open(path, sampleColumns, 0o644)
+	switch {
+	case errors.As(err, new(*fs.PathError)):
+		return fmt.Errorf("--samples: %w; name a file that you may write, in a folder that exists", err)
+	case err != nil:
+		return fmt.Errorf("--samples %s: %w; name another file, or move this one away", path, err)
+	}
+	if err := f.Close(); err != nil || !headed {
+		return fmt.Errorf("--samples %s: %w; make room and run the same command again", path, cmp.Or(err, error(unix.ENOSPC)))
+	}
+	return nil
 }
