@@ -23,9 +23,10 @@ static void forget_all(void) {
 }
 static void watch(void) { pthread_atfork(NULL, NULL, forget_all); }
 
-/* NCCL has the tuner write its context into the communicator itself (&comm->tunerContext; initTransportsRank, src/init.cc, 2.29.2 to 2.30.7), so
- * how far in that is one communicator of a process tells of all others: also of one whose handle the program gets when it is made, as with a
- * child, and where several calls may be meant. Whatever does not agree, as with two NCCLs, or another tuner around ours, is not relied on. */
+/* NCCL has the tuner write its context into the communicator itself (&comm->tunerContext; initTransportsRank, src/init.cc, 2.29.2 to 2.30.7;
+ * ncclTuningInit, 2.31.2 and 2.32.3), so how far in that is one communicator of a process tells of all others: also of one whose handle the
+ * program gets when it is made, as with a child, and where several calls may be meant. Whatever does not agree, as with two NCCLs, or another
+ * tuner around ours, is not relied on. */
 static bool differs;
 const void *dyn_gathers_around(const void *inside, const void *said) {
   static uintptr_t known; /* 0: not yet */
