@@ -157,6 +157,7 @@ struct dyn_rank {
 #define DYN_RANK_SIMULATES 2048 /* it knows what NCCL asks about in a group that is only simulated. Written when it joins */
 #define DYN_RANK_TELLS_APART 4096 /* it knows which questions of NCCL's are about one call (plugin/tuner.c). Written when it joins */
 #define DYN_RANK_ALONE_GATHERS 8192 /* its NCCL asks about an AllGather for nothing else (plugin/everywhere.h). Written when it joins */
+#define DYN_RANK_SEES_GATHERS 16384 /* with it: while NCCL asks about an AllGather, the preload library knows whether it has seen its call. Written when it joins */
 
 /* What connects the ranks of a communicator (plugin/transport.h). */
 #define DYN_TRANSPORT_UNKNOWN 0

@@ -132,17 +132,63 @@ static const struct ncclComm *next_comm(void) {
   return next;
 }
 
+/* From 2.29 on broadcasts of one communicator with several roots are one kernel (ncclScheduleBcastTasksToPlan, src/scheduler/allgatherv_sched.cc,
+ * 2.30.7; docs/figures/gpu-asked-2gpus-h100-2026-11-26-cf340b36 of 2.32.3): behind its other collectives, the next of each root at a time, about
+ * which it asks as about an AllGather of the largest one. */
+static int roots_of(const struct ncclComm *comm) {
+  int roots = 0;
+  for (int root = 0; root < comm->plan->nRanks; root++) {
+    int has = 0;
+    for (int i = 0; i < group.numCalls; i++) has |= group.calls[i].comm == comm && group.calls[i].call.call.func == FUNC_BROADCAST && group.calls[i].call.call.root == root;
+    roots += has;
+  }
+  return roots;
+}
+static int are_one_kernel(const struct ncclComm *comm, const struct call *call) {
+  const char *enabled = getenv("NCCL_ALLGATHERV_ENABLE");
+  return call->func == FUNC_BROADCAST && nccl_version() >= 22900 && (enabled == NULL || strtoll(enabled, NULL, 0) != 0) && roots_of(comm) > 1;
+}
+
+static ncclResult_t run_broadcasts(struct ncclComm *comm) {
+  for (;;) {
+    struct grouped *batch[MAX_HARNESS_RANKS] = {NULL};
+    uint64_t most = 0;
+    ncclResult_t result = 0;
+    for (int i = 0; i < group.numCalls; i++) {
+      struct grouped *g = &group.calls[i], **at = &batch[g->call.call.root];
+      if (g->comm != comm || g->done || g->call.call.func != FUNC_BROADCAST || *at != NULL) continue;
+      *at = g;
+      uint64_t bytes = g->call.call.count * nccl_type_bytes(g->call.call.type);
+      most = bytes > most ? bytes : most;
+    }
+    if (most == 0) return 0;
+    if (comm_ask_broadcasts(&comm->comm, &comm->rank, most * (uint64_t)comm->plan->nRanks) != 0) return nccl_fail(ncclInternalError, "%s", comm->rank.error);
+    int asks = comm->comm.hasTuner;
+    comm->comm.hasTuner = 0;
+    for (int r = 0; r < comm->plan->nRanks && result == 0; r++) {
+      if (batch[r] == NULL) continue;
+      batch[r]->done = 1;
+      result = nccl_run(comm, &batch[r]->call);
+    }
+    comm->comm.hasTuner = asks;
+    if (result != 0) return result;
+  }
+}
+
 /* All of one communicator's ranks in their order, then the next one's, which waits for it on whatever stream (nccl_call.c): so ranks that
  * have two in two orders wait for each other for ever, as those do that have them on one stream of a GPU. */
 static ncclResult_t run_calls(void) {
   ncclResult_t result = 0;
-  for (const struct ncclComm *comm; result == 0 && (comm = next_comm()) != NULL;)
+  for (const struct ncclComm *comm; result == 0 && (comm = next_comm()) != NULL;) {
     for (int i = 0; i < group.numCalls && result == 0; i++) {
       struct grouped *g = &group.calls[i];
-      if (g->done || g->comm->comm.commId != comm->comm.commId) continue;
+      if (g->done || g->comm->comm.commId != comm->comm.commId || are_one_kernel(g->comm, &g->call.call)) continue;
       g->done = 1;
       result = nccl_run(g->comm, &g->call);
     }
+    for (int i = 0; i < group.numCalls && result == 0; i++)
+      if (!group.calls[i].done && group.calls[i].comm->comm.commId == comm->comm.commId) result = run_broadcasts(group.calls[i].comm);
+  }
   return result;
 }
 

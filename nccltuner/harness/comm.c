@@ -184,6 +184,17 @@ static int get_algo_info(struct comm *comm, struct rank *rank, int func, uint64_
   return 0;
 }
 
+int comm_ask_broadcasts(struct comm *comm, struct rank *rank, uint64_t bytes) {
+  float costs[NUM_ALGOS][NUM_PROTOS];
+  int nMaxChannels = 0;
+  tuning_cost_table(&rank->plan->tuning, FUNC_ALLGATHER, bytes, 1, costs);
+  if (comm->hasTuner && tuner_get_coll_info(comm->tunerContext, FUNC_ALLGATHER, bytes, 1, &costs[0][0], 0, &nMaxChannels) != 0)
+    return broke_rule(rank, comm, "getCollInfo returned an error: NCCL fails the collective");
+  if (nMaxChannels < 0 || nMaxChannels > rank->plan->tuning.nChannels)
+    return broke_rule(rank, comm, "gave broadcasts of a group channels that the communicator has not: NCCL reads what nobody has written");
+  return 0;
+}
+
 /* What the choice costs by the table. */
 static int price(struct rank *rank, const struct phase *phase, const struct item *item, uint64_t bytes,
                  struct choice *choice) {

@@ -59,6 +59,10 @@ struct api_task comm_append(struct comm *comm, struct rank *rank, const struct i
 int comm_run(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, const struct api_task *appended,
              uint64_t call, enum call_as as, struct ran *ran);
 
+/* Broadcasts with several roots that are one kernel, from 2.29 on: asks as about an AllGather, and takes the number of channels at its word. 0, or -1
+ * with rank->error: the tuner broke a rule, or gave channels that are not there. */
+int comm_ask_broadcasts(struct comm *comm, struct rank *rank, uint64_t bytes);
+
 /* What the proxy progress thread does for one collective. */
 struct proxy_work {
   void *profilerContext, *taskHandle;

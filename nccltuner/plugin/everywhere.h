@@ -33,8 +33,12 @@ static inline bool dyn_sums_anywhere(const struct dyn_comm *comm) {
  * src/scheduler/allgatherv_sched.cc; for all else a number is cut to what there is). A tuner does not hear what it is asked about, so where the
  * preload library does not know it either (preload/gathers.h) AllGather keeps NCCL's own number. */
 #define DYN_GROUPED_BROADCASTS 22900
-#define DYN_GATHERS_UNREAD 23100 /* of which broadcasts it asks so from here on has not been read: 2.32.3 has no source here */
+/* The newest of which it is known of what else it asks so: up to 2.30.7 by its source; 2.32.3 was asked on two GPUs (docs/figures,
+ * gpu-asked-2gpus-h100-2026-11-26-cf340b36), and calls what asks in the same places by its symbols, as 2.31.2 does. */
+#define DYN_GATHERS_ASKED 23203
 static inline bool dyn_alone_gathers(uint32_t ncclVersion) { return ncclVersion > 0 && ncclVersion < DYN_GROUPED_BROADCASTS; }
+/* Not as it was asked where NCCL_ENQUEUE_REARCH_ENABLE has 2.31 and later choose in another place (capture.c). */
+static inline bool dyn_tells_gathers(uint32_t ncclVersion, bool elsewhere) { return ncclVersion > 0 && ncclVersion <= DYN_GATHERS_ASKED && !(elsewhere && ncclVersion >= 23100); }
 
 /* NCCL asks in threads of its own then, of which nobody knows what they simulate. */
 static inline bool dyn_shares_process(const struct dyn_comm *comm) {

@@ -83,6 +83,7 @@ static void take_plan(struct dyn_comm *comm, struct dyn_fence *fence) {
   dyn_fence_taken(fence);
   comm->deviceLL = false; /* of one node */
   comm->patSums = true;   /* what other hosts' NCCL is nobody here knows for certain */
+  comm->seesGathers = false; /* nor whether it sees all calls */
   comm->ownGathers = false; /* a plan that all ranks have promised has a number there where all of them know (hosts/rank.c), and else none */
   comm->closeLeft = comm->plan.closeEpochs; /* from here on, which is the same call on all ranks */
   __atomic_store_n(&comm->self->agreed, comm->plan.version, __ATOMIC_RELEASE);

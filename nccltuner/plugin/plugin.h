@@ -89,6 +89,7 @@ struct dyn_comm {
   bool patSums;        /* a rank's NCCL may run averages as sums in PAT: no ReduceScatter is told to */
   bool ownGathers;     /* AllGather keeps NCCL's own number of channels (everywhere.h) */
   struct dyn_gathers *gathers; /* whether what NCCL asks about as an AllGather is one; NULL: not known */
+  bool seesGathers;    /* nor a number for one that the preload library has not seen: its call went past it, or it is broadcasts that did */
   struct dyn_fence *fence; /* of ranks on several hosts; NULL: none, and the record alone decides */
   uint64_t fenceEpoch;
   int past;            /* atomic, profiler half: its calls go past the preload library, which times calls */

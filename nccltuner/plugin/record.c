@@ -201,8 +201,8 @@ static const char *user_decides(void) {
 
 int dyn_switched_on(const char *name) { return dyn_is_on(getenv(name)); }
 
-static bool device_kernels(void) {
-  const char *value = getenv("NCCL_SYM_NOWIN_ENABLE");
+static bool nccl_is_on(const char *name) {
+  const char *value = getenv(name);
   return value && strtoll(value, NULL, 0) != 0; /* as NCCL reads it, src/misc/param.cc */
 }
 
@@ -251,12 +251,13 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (comm->hasProfiler) self->flags |= dyn_timing_flags(comm);
   if (dyn_switched_on("DYNAMICCL_NO_EXPLORE")) self->flags |= DYN_RANK_NO_EXPLORE;
   if (dyn_switched_on("DYNAMICCL_FIXED_NUMERICS")) self->flags |= DYN_RANK_FIXED_NUMERICS;
-  if (device_kernels()) self->flags |= DYN_RANK_DEVICE_LL;
+  if (nccl_is_on("NCCL_SYM_NOWIN_ENABLE")) self->flags |= DYN_RANK_DEVICE_LL;
   if (preload_of(comm)) self->flags |= DYN_RANK_SIMULATES;
   if (self->flags & DYN_RANK_EVENT_TIMED) self->flags |= DYN_RANK_TELLS_APART;
   bool alone = dyn_alone_gathers(ncclVersion) || broadcasts_alone();
-  if (!alone && ncclVersion > 0 && ncclVersion < DYN_GATHERS_UNREAD) comm->gathers = gathers_of(comm);
+  if (!alone && dyn_tells_gathers(ncclVersion, nccl_is_on("NCCL_ENQUEUE_REARCH_ENABLE"))) comm->gathers = gathers_of(comm);
   if (alone || comm->gathers) self->flags |= DYN_RANK_ALONE_GATHERS;
+  if (comm->gathers && comm->gathers->inThread) self->flags |= DYN_RANK_SEES_GATHERS;
   self->run = run_id();
   if (user_decides()) {
     self->flags |= DYN_RANK_VETO;

@@ -42,6 +42,7 @@ static void adopt(struct dyn_comm *comm, uint8_t slot) {
   comm->deviceLL = fit && dyn_everywhere(comm, DYN_RANK_DEVICE_LL);
   comm->patSums = fit && dyn_sums_anywhere(comm);
   comm->ownGathers = fit && !dyn_everywhere(comm, DYN_RANK_ALONE_GATHERS);
+  comm->seesGathers = fit && dyn_everywhere(comm, DYN_RANK_SEES_GATHERS);
   /* No plan is a plan that passes everything through: the choice needs no second case. */
   if (!fit) memset(&comm->plan, 0, offsetof(struct dyn_plan, entries));
   comm->closeLeft = comm->plan.closeEpochs;
@@ -171,10 +172,17 @@ static bool apply(uint32_t action, uint32_t usable, float *costs, int numProto, 
   return true;
 }
 
+/* What this rank is asked about is an AllGather, as far as it can tell. Of calls that go past the preload library on all ranks all say alike that they are none. */
+static inline bool is_gather(const struct dyn_comm *comm, const struct dyn_preload_call *library) {
+  if (comm->ownGathers) return false;
+  if (!comm->gathers) return true;
+  bool seen = !comm->seesGathers || !library || library->depth > 0 || dyn_gathers_grouped(comm->gathers);
+  return seen && !dyn_gathers_broadcasts(comm->gathers);
+}
+
 /* Where a number of channels may be answered; NULL: nowhere. */
-static inline int *number_of(const struct dyn_comm *comm, int collective, int *nChannels) {
-  if (collective != DYN_ALL_GATHER) return nChannels;
-  return DYN_RARELY(comm->ownGathers || (comm->gathers && dyn_gathers_broadcasts(comm->gathers))) ? NULL : nChannels;
+static inline int *number_of(const struct dyn_comm *comm, const struct dyn_preload_call *library, int collective, int *nChannels) {
+  return collective != DYN_ALL_GATHER || is_gather(comm, library) ? nChannels : NULL;
 }
 
 /* A rank without the preload library counts both, so all do; of several hosts those that promise anything have it. */
@@ -206,7 +214,7 @@ static inline bool is_simulated(const struct dyn_comm *comm, const struct dyn_pr
   return (apart || dyn_everywhere(comm, DYN_RANK_SIMULATES)) && !dyn_shares_process(comm);
 }
 
-static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
+static uint32_t choose(struct dyn_comm *comm, const struct dyn_preload_call *library, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
                        int *nChannels) {
   int bucket = dyn_bucket_of(bytes);
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
@@ -214,7 +222,7 @@ static uint32_t choose(struct dyn_comm *comm, int collective, size_t bytes, floa
   if (DYN_RARELY(comm->lsa && comm->bound == 0)) dyn_device_bind(comm);
   publish_marks(comm, collective, bucket, usable);
   uint32_t action = next_action(comm, collective, bucket);
-  if (action == 0 || apply(action, usable, costs, numProto, number_of(comm, collective, nChannels))) return action;
+  if (action == 0 || apply(action, usable, costs, numProto, number_of(comm, library, collective, nChannels))) return action;
   __atomic_store_n(&comm->self->ignored, comm->self->ignored + 1, __ATOMIC_RELAXED);
   return 0;
 }
@@ -266,7 +274,7 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
   if (tunable && DYN_RARELY(asks_again(comm, call, collective, bytes))) {
     uint32_t usable = usable_entries(costs, numAlgo, numProto);
     publish_device(comm, collective, dyn_bucket_of(bytes), usable);
-    if (comm->question.action) apply(comm->question.action, usable, costs, numProto, number_of(comm, collective, nChannels));
+    if (comm->question.action) apply(comm->question.action, usable, costs, numProto, number_of(comm, library, collective, nChannels));
     return;
   }
   comm->inGraph = dyn_in_graph(comm, call);
@@ -274,7 +282,7 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
     struct dyn_member *member = dyn_member_of(comm);
     if (DYN_RARELY(comm->callsLeft == 0)) enter_epoch(member);
     comm->callsLeft--;
-    if (tunable) comm->question.action = action = choose(comm, collective, bytes, costs, numAlgo, numProto, nChannels);
+    if (tunable) comm->question.action = action = choose(comm, library, collective, bytes, costs, numAlgo, numProto, nChannels);
   }
   decided(comm, collective, bytes, action);
 }

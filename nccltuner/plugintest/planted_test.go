@@ -19,7 +19,7 @@ func planted(t *testing.T, folder string, rest []string, file, is, mistake strin
 	t.Helper()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "test")
-	flags := []string{"-std=gnu11", "-O2", "-D_GNU_SOURCE", "-w", "-fvisibility=hidden", "-Wl,--export-dynamic-symbol=dynamiccl_preload", "-I", folder, "-o", program,
+	flags := []string{"-std=gnu11", "-O2", "-D_GNU_SOURCE", "-w", "-fvisibility=hidden", "-Wl,--export-dynamic-symbol=dynamiccl_preload", "-Wl,--export-dynamic-symbol=ncclGetVersion", "-I", folder, "-o", program,
 		testbuild.Mistaken(t, dir, folder, file, is, mistake)}
 	if out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("CC"), "gcc"), append(append(flags, rest...), "-ldl", "-pthread")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -93,7 +93,7 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
   } \
   EXPORT DYN_HOT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
-    if (FUNC == DYN_ALL_GATHER && DYN_RARELY(atomic_load_explicit(&dyn_gathers_waited, memory_order_relaxed))) settle_gathers(comm, __builtin_return_address(0)); \
+    if (FUNC == DYN_ALL_GATHER) settle_waited(comm, __builtin_return_address(0)); \
     if (DYN_RARELY(!is_single(count))) { \
       struct dyn_request request = REQUEST(FUNC, SEND, RECV, OP, ROOT, HOW, NAME); \
       return run_other(&request, KEY(FUNC)); \
@@ -115,6 +115,9 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 /* Before a call of caller's. A rank that never asks whether a group is over has it over all the same, as the others have: NCCL refuses a call
  * before that. */
 static void settle_gathers(ncclComm_t comm, const void *caller);
+static inline void settle_waited(ncclComm_t comm, const void *caller) {
+  if (DYN_RARELY(atomic_load_explicit(&dyn_gathers_waited, memory_order_relaxed))) settle_gathers(comm, caller);
+}
 /* One of the program's by itself, and not of nothing. */
 static inline bool is_single(size_t count) { return dyn_this_call()->depth == 0 && !dyn_in_group() && count > 0; }
 /* In this process, so there is nothing to ask: as in most jobs over several hosts. */
@@ -135,6 +138,7 @@ static ncclResult_t run_other(const struct dyn_request *request, uint64_t key) {
   dyn_grouped_add(request->comm, request->work.stream, key);
   if (request->work.count == 0) return dyn_forward_empty(request); /* ranks may have it in the group or not */
   if (request->work.collective == DYN_BROADCAST) dyn_gathers_broadcast(request->comm, request->work.root);
+  if (request->work.collective == DYN_ALL_GATHER) dyn_gathers_gather(request->comm);
   ncclResult_t result;
   return dyn_device_hold(request, &result) ? result : dyn_forward(request, key);
 }
@@ -249,7 +253,7 @@ FORWARD_AS(KEY(DYN_BROADCAST), (OF_ALL, count > 0 ? dyn_gathers_broadcast(comm, 
 COLLECTIVE(DYN_REDUCE, ncclReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff,
         recvbuff, count, datatype, op, root, comm, stream, config)
-COLLECTIVE(DYN_ALL_GATHER, ncclAllGatherConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
+FORWARD_AS((settle_waited(comm, __builtin_return_address(0)), KEY(DYN_ALL_GATHER)), (OF_ALL, count > 0 ? dyn_gathers_gather(comm) : (void)0), ncclAllGatherConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
         datatype, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff, recvbuff, count,
         datatype, comm, stream, config)
 COLLECTIVE(DYN_REDUCE_SCATTER, ncclReduceScatterConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t

@@ -23,12 +23,13 @@ static void forget_all(void) {
 }
 static void watch(void) { pthread_atfork(NULL, NULL, forget_all); }
 
-/* NCCL has the tuner write its context into the communicator itself (&comm->tunerContext; initTransportsRank, src/init.cc, 2.29.2 to 2.30.7), so
- * how far in that is one communicator of a process tells of all others: also of one whose handle the program gets when it is made, as with a
- * child, and where several calls may be meant. Whatever does not agree, as with two NCCLs, or another tuner around ours, is not relied on. */
+/* NCCL has the tuner write its context into the communicator itself (&comm->tunerContext; initTransportsRank, src/init.cc, 2.29.2 to 2.30.7;
+ * ncclTuningInit, 2.31.2 and 2.32.3), so how far in that is one communicator of a process tells of all others: also of one whose handle the
+ * program gets when it is made, as with a child, and where several calls may be meant. Whatever does not agree, as with two NCCLs, or another
+ * tuner around ours, is not relied on. */
+static bool differs;
 const void *dyn_gathers_around(const void *inside, const void *said) {
   static uintptr_t known; /* 0: not yet */
-  static bool differs;
   pthread_mutex_lock(&lock);
   if (said != NULL) {
     uintptr_t in = (uintptr_t)inside - (uintptr_t)said;
@@ -52,6 +53,7 @@ struct dyn_gathers *dyn_gathers_take(const void *comm) {
   if (i < MOST) {
     atomic_store(&all[i].root, DYN_NO_ROOT);
     atomic_store(&all[i].pending, 0);
+    all[i].inThread = false;
     atomic_store(&all[i].comm, (uintptr_t)comm);
     if (i == n) atomic_store(&used, n + 1);
   }
@@ -60,6 +62,18 @@ struct dyn_gathers *dyn_gathers_take(const void *comm) {
 }
 
 void dyn_gathers_lost(struct dyn_gathers *of) { atomic_store(&of->comm, (uintptr_t)of); }
+
+/* Where it is another one than was taken for it, by how far in others have theirs, nothing can be told of either: of a release whose source has not
+ * been read this is what holds that. */
+void dyn_gathers_made(struct dyn_gathers *of, const void *comm) {
+  uintptr_t is = atomic_load(&of->comm);
+  if (is == 0 || is == (uintptr_t)comm) return;
+  pthread_mutex_lock(&lock);
+  differs = true;
+  atomic_store(&of->root, DYN_ROOTS);
+  pthread_mutex_unlock(&lock);
+  dyn_gathers_lost(of);
+}
 
 void dyn_gathers_over(struct dyn_gathers *of) {
   pthread_mutex_lock(&lock);
@@ -84,18 +98,26 @@ static void settle(struct dyn_gathers *of, unsigned group) {
   pthread_mutex_unlock(&lock);
 }
 
+static void join(struct dyn_gathers *of) {
+  if (atomic_exchange(&of->inGroup, true)) return;
+  of->next = grouped;
+  grouped = of;
+}
+
 void dyn_gathers_broadcast(const void *comm, int root) {
   struct dyn_gathers *of = find(comm);
   if (of == NULL) return;
-  if (atomic_load(&of->inGroup)) {
-    if (atomic_load(&of->root) != root) atomic_store(&of->root, DYN_ROOTS);
-    return;
-  }
   settle(of, atomic_load(&of->pending));
-  atomic_store(&of->root, root);
-  atomic_store(&of->inGroup, true);
-  of->next = grouped;
-  grouped = of;
+  int before = atomic_load(&of->root);
+  if (before != root) atomic_store(&of->root, before == DYN_NO_ROOT ? root : DYN_ROOTS);
+  join(of);
+}
+
+void dyn_gathers_gather(const void *comm) {
+  struct dyn_gathers *of = find(comm);
+  if (of == NULL) return;
+  atomic_store(&of->gathers, true);
+  join(of);
 }
 
 /* What does not block NCCL asks about later, and the program waits for that before its next call. */
@@ -104,11 +126,12 @@ void dyn_gathers_ended(int result) {
   while (grouped != NULL) {
     struct dyn_gathers *of = grouped;
     grouped = of->next;
-    if (result == IN_PROGRESS) {
+    atomic_store(&of->gathers, false);
+    if (result == IN_PROGRESS && atomic_load(&of->root) != DYN_NO_ROOT) {
       atomic_store(&of->pending, atomic_fetch_add(&groups, 1) | 1u << 31);
       atomic_store(&dyn_gathers_waited, true);
     }
-    else atomic_store(&of->root, DYN_NO_ROOT);
+    else if (atomic_load(&of->pending) == 0) atomic_store(&of->root, DYN_NO_ROOT);
     atomic_store(&of->inGroup, false);
   }
 }

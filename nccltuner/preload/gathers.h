@@ -21,11 +21,16 @@ struct dyn_gathers {
   atomic_int root;       /* of the broadcasts in the group */
   atomic_uint pending;   /* a group, by a number, that has ended, and NCCL has yet to say that it has launched; 0: none */
   atomic_bool inGroup;   /* of a thread, which alone uses the communicator then */
+  atomic_bool gathers;   /* likewise, which has an AllGather of it */
+  bool inThread;         /* a call of the program's has made it in its own thread: so it blocks, and NCCL asks about it within our calls, or about what a group has */
   struct dyn_gathers *next;
 };
 
 /* What NCCL asks about as about an AllGather is broadcasts now. */
 static inline bool dyn_gathers_broadcasts(const struct dyn_gathers *of) { return atomic_load_explicit(&of->root, memory_order_relaxed) == DYN_ROOTS; }
+
+/* The group under way has an AllGather, that is, one which went through this library. */
+static inline bool dyn_gathers_grouped(const struct dyn_gathers *of) { return atomic_load_explicit(&of->gathers, memory_order_relaxed); }
 
 /* For the plugin. of: of the communicator that is being made now, in which NCCL keeps the tuner's context at inside; NULL: it is not known which
  * it is, or there is no room. over: it is gone. */
@@ -41,12 +46,14 @@ const void *dyn_gathers_around(const void *inside, const void *said);
 /* making.c. lost: it was not made after all, and its address may be another one's; the plugin may not hear of it, and the place stays. */
 struct dyn_gathers *dyn_gathers_take(const void *comm);
 void dyn_gathers_lost(struct dyn_gathers *of);
+void dyn_gathers_made(struct dyn_gathers *of, const void *comm); /* the program gets it as that one */
 void dyn_gathers_over(struct dyn_gathers *of);
 struct dyn_gathers *dyn_making_gathers(const void *inside, uint32_t nRanks, uint32_t rank);
 void dyn_making_gathers_over(struct dyn_gathers *of);
 
 /* In a group, of more than nothing. */
 void dyn_gathers_broadcast(const void *comm, int root);
+void dyn_gathers_gather(const void *comm);
 /* The outermost group has ended, with that ncclResult_t; and NCCL says of a communicator, when asked behind that group, that nothing is under
  * way. */
 void dyn_gathers_ended(int result);

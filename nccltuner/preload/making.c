@@ -24,6 +24,7 @@ static struct making {
   void **comm;        /* where the call leaves it */
   void *left;         /* what it had left there when it returned: behind that, in a group, the place may be another one's. NULL: nothing */
   bool returned;
+  bool alone; /* in no group: what it leaves when it returns is it */
   const void *late;   /* what it has left there, or else its parent, which tells as well; NULL: it has not returned */
   const void *parent; /* NULL: none */
   struct dyn_root root; /* where its ranks meet; nonce 0: not known */
@@ -89,7 +90,7 @@ void dyn_making_begins(void **comm, int nRanks, int rank, const void *id, const 
   pthread_once(&watched, watch);
   pthread_mutex_lock(&lock);
   while (i < MOST && makings[i].used) i++;
-  if (i < MOST) makings[i] = (struct making){.used = true, .thread = &own, .comm = comm, .nRanks = nRanks, .rank = rank, .parent = parent, .root = root_of(id, parent), .maxCTAs = ctas_of(parent)};
+  if (i < MOST) makings[i] = (struct making){.used = true, .thread = &own, .comm = comm, .alone = !dyn_in_group(), .nRanks = nRanks, .rank = rank, .parent = parent, .root = root_of(id, parent), .maxCTAs = ctas_of(parent)};
   unlisted += i == MOST;
   pthread_mutex_unlock(&lock);
   own += i < MOST;
@@ -149,6 +150,7 @@ struct dyn_gathers *dyn_making_gathers(const void *inside, uint32_t nRanks, uint
   struct making *found = only(nRanks, rank, is_untold, &any);
   const void *comm = any ? dyn_gathers_around(inside, found == NULL ? NULL : found->returned ? found->left : comm_of(found)) : NULL;
   struct dyn_gathers *of = comm != NULL ? dyn_gathers_take(comm) : NULL;
+  if (of != NULL) of->inThread = own > 0;
   if (of != NULL && found != NULL) found->gathers = of;
   pthread_mutex_unlock(&lock);
   return of;
@@ -285,6 +287,7 @@ static struct making take(int result) {
     atomic_fetch_add(&late, m->used);
     if (result == SUCCESS || result == IN_PROGRESS) remember(comm_of(m), &m->root, m->maxCTAs);
     else if (m->gathers != NULL) dyn_gathers_lost(m->gathers);
+    if (result == SUCCESS && m->alone && m->gathers != NULL) dyn_gathers_made(m->gathers, m->left);
   }
   pthread_mutex_unlock(&lock);
   return it;

@@ -112,13 +112,16 @@ static void channels_of_broadcasts(void) {
   fence.plan.index[ALL_GATHER][BUCKET] = 1;
   dyn_fence_open(&fence, 1);
   comm->fence = &fence;
+  comm->seesGathers = true; /* of the record's ranks, which are not all */
   finish_epoch();
-  check(test_call(context, ALL_GATHER, BYTES, 0) == ACTION(1, 1, 32), "AllGather on several hosts");
+  check(test_call(context, ALL_GATHER, BYTES, 0) == ACTION(1, 1, 32) && !comm->seesGathers, "AllGather on several hosts");
   expect(ACTION(1, 1, 32), 0);
   comm->fence = NULL;
   ncclTunerPlugin_v6.finalize(context);
   publisher_close(&daemon_);
   check(dyn_alone_gathers(22809) && !dyn_alone_gathers(22902) && !dyn_alone_gathers(23203) && !dyn_alone_gathers(0), "releases");
+  check(dyn_tells_gathers(23007, true) && dyn_tells_gathers(23102, false) && dyn_tells_gathers(23203, false), "releases of which it is known");
+  check(!dyn_tells_gathers(23102, true) && !dyn_tells_gathers(23203, true) && !dyn_tells_gathers(23204, false) && !dyn_tells_gathers(23300, false) && !dyn_tells_gathers(0, false), "releases of which it is not");
 }
 
 static void odd_costs(void) {

@@ -147,17 +147,17 @@ static void asks_twice(void) {
   ncclProfiler_v6.finalize(profiler);
 }
 
-/* The newest release whose source says of which broadcasts. */
+/* The newest release of which it is known what it asks about. */
 int ncclGetVersion(int *version);
 __attribute__((visibility("default"))) int ncclGetVersion(int *version) {
-  *version = 23007;
+  *version = 23203;
   return 0;
 }
 
 /* Where NCCL may ask about broadcasts of a group as about an AllGather, the preload library says which it is; a number of channels is
  * answered where it knows, about an AllGather. */
 static struct dyn_gathers told = {.root = DYN_NO_ROOT};
-static bool tells;
+static bool tells; /* whether it knows */
 static int taken;
 static struct dyn_gathers *gathers_of(const void *inside, uint32_t nRanks, uint32_t rank) {
   check(inside == &context && nRanks == 1 && rank == 0, "whose");
@@ -173,15 +173,21 @@ static void broadcasts_are_told(void) {
   static const struct dyn_gathers_calls calls = {gathers_of, gathers_over};
   static const int roots[] = {DYN_NO_ROOT, 0, 5, DYN_ROOTS, DYN_NO_ROOT};
   dynamiccl_preload.gathers = &calls;
-  for (int way = 0; way < 2; way++) {
+  for (int way = 0; way < 4; way++) {
+    const bool elsewhere = way == 3; /* NCCL chooses in another place */
     int mask = 0;
     void *profiler;
-    tells = way == 1;
+    tells = way > 0;
+    told.inThread = way == 2;
+    if (elsewhere) setenv("NCCL_ENQUEUE_REARCH_ENABLE", "1", 1);
     atomic_store(&dynamiccl_preload.announced, 1);
     check(ncclProfiler_v6.init(&profiler, COMM_ID, &mask, "test", 1, 1, 0, test_log) == 0, "profiler");
     check(ncclTunerPlugin_v6.init(&context, COMM_ID, 1, 1, test_log, NULL, NULL) == 0 && publisher_open(&daemon_, COMM_ID), "init");
     comm = context;
+    unsetenv("NCCL_ENQUEUE_REARCH_ENABLE");
+    if (elsewhere) tells = false;
     check(comm->record && !!(comm->self->flags & DYN_RANK_ALONE_GATHERS) == tells, "flags %x", comm->self->flags);
+    check(!!(comm->self->flags & DYN_RANK_SEES_GATHERS) == (way == 2), "flags %x", comm->self->flags);
     struct dyn_plan plan = one_entry(1, ACTION(1, 1, 8), 0, NULL);
     plan.index[ALL_GATHER][BUCKET] = 1;
     publish(plan);
@@ -195,7 +201,16 @@ static void broadcasts_are_told(void) {
     }
     call = (struct dyn_preload_call){0};
     comm->past = 1; /* as one rank alone may find later, by chance: an AllGather has the number that the others answer */
-    check(test_call(context, ALL_GATHER, BYTES, 0) == ACTION(1, 1, tells ? 8 : 0), "%d: past", way);
+    bool seen = tells && way != 2; /* a call that went past the library, as far as that is known */
+    check(test_call(context, ALL_GATHER, BYTES, 0) == ACTION(1, 1, seen ? 8 : 0), "%d: past", way);
+    atomic_store(&told.gathers, true);
+    check(test_call(context, ALL_GATHER, BYTES, 0) == ACTION(1, 1, tells ? 8 : 0), "%d: at the end of a group that has one", way);
+    atomic_store(&told.gathers, false);
+    dyn_ranks_of(comm->record)[0].flags &= ~DYN_RANK_SEES_GATHERS; /* another one is in the dark: none looks */
+    plan.version = 2;
+    publish(plan);
+    finish_epoch();
+    check(test_call(context, ALL_GATHER, BYTES, 0) == ACTION(1, 1, tells ? 8 : 0), "%d: not all see it", way);
     ncclTunerPlugin_v6.finalize(context);
     ncclProfiler_v6.finalize(profiler);
     publisher_close(&daemon_);

@@ -8,7 +8,7 @@
 #include "../gathers.h"
 
 static struct dyn_gathers *token;
-static bool severalAsked; /* as NCCL asks at the group's end */
+static bool severalAsked, gatherAsked; /* as NCCL asks at the group's end */
 
 /* The plugin is met, for a communicator that has its context so far in. */
 static struct dyn_gathers *meets_it(uintptr_t comm) { return preload->gathers->of((const void *)(comm + 24), (uint32_t)numRanks, (uint32_t)rank); }
@@ -25,9 +25,20 @@ static int meets_first(void) {
   return 0;
 }
 static int asks_at_end(void) {
-  if (strcmp(fake->name, "ncclGroupEnd") == 0) severalAsked = dyn_gathers_broadcasts(token);
+  if (strncmp(fake->name, "ncclGroup", 9) == 0) severalAsked = dyn_gathers_broadcasts(token), gatherAsked = dyn_gathers_grouped(token);
   return 0;
 }
+static void *meets_alone(void *nothing) {
+  token = meets_it(madeComm[0]);
+  return nothing;
+}
+static int meets_in_thread(void) {
+  pthread_t thread;
+  madeComm[0] = COMM;
+  CHECK(pthread_create(&thread, NULL, meets_alone, NULL) == 0 && pthread_join(thread, NULL) == 0);
+  return 0;
+}
+static int refuses_early(void) { return strcmp(fake->name, "ncclGroupEnd") == 0 ? 4 : tell_progress(); } /* ncclInvalidArgument */
 static int asks_later(void) { return strcmp(fake->name, "ncclGroupEnd") == 0 ? IN_PROGRESS : 0; }
 
 static uintptr_t leaves; /* in a group, as NCCL does before the call returns */
@@ -100,6 +111,58 @@ static void broadcast(int root, size_t count, uintptr_t comm, bool old) {
   else CHECK(find("ncclBroadcast")(1, 2, count, FLOAT32, (uintptr_t)root, comm, 0, 0, 0) == 0);
 }
 
+/* Of a release with configurations as without one. */
+static int gather(bool config, size_t count, uintptr_t comm, int *told) {
+  return find(config ? "ncclAllGatherConfig" : "ncclAllGather")(1, (uintptr_t)told, count, FLOAT32, comm, 0, 0, 0, 0);
+}
+
+/* Whether the group has an AllGather that the library has seen. */
+static void gathers(void) {
+  static const struct { size_t count; uintptr_t comm; int root; bool gather, several; } groups[] = {
+      {8, COMM, -1, true, false}, {8, COMM, 0, true, false}, {8, COMM, 1, true, true}, {0, COMM, -1, false, false}, {0, COMM, 1, false, true}, {8, OTHER_COMM, -1, false, false}};
+  int told = -1;
+  prepare();
+  madeComm[0] = 0;
+  make_one(meets_in_thread, 0, 0);
+  CHECK(token != NULL && !token->inThread, "it may block nobody");
+  preload->gathers->over(token);
+  madeComm[0] = 0;
+  make_one(meets_plugin, 0, 0);
+  CHECK(token != NULL && token->inThread && !dyn_gathers_grouped(token));
+  for (size_t g = 0; g < 4 * sizeof groups / sizeof *groups; g++) {
+    size_t i = g / 4;
+    group_start();
+    for (int r = 0; r <= groups[i].root && g % 2; r++) broadcast(r, 8, COMM, false);
+    CHECK(gather(g & 2, groups[i].count, groups[i].comm, &told) == 0);
+    for (int r = 0; r <= groups[i].root && !(g % 2); r++) broadcast(r, 8, COMM, false);
+    severalAsked = !groups[i].several, gatherAsked = !groups[i].gather;
+    fake->inside = asks_at_end;
+    CHECK(find(g & 1 ? "ncclGroupEnd" : "ncclGroupSimulateEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    fake->inside = succeed;
+    CHECK(gatherAsked == groups[i].gather && severalAsked == groups[i].several && !dyn_gathers_grouped(token) && !dyn_gathers_broadcasts(token), "group %zu", g);
+  }
+  group_start(); /* what does not block is asked about later, and no pending group is made of it */
+  CHECK(gather(true, 8, COMM, &told) == 0);
+  fake->inside = asks_later;
+  CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == IN_PROGRESS && atomic_load(&token->pending) == 0);
+  fake->inside = succeed;
+  group_start();
+  for (int i = 0; i < 2; i++) broadcast(i, 8, COMM, false);
+  fake->inside = asks_later;
+  CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == IN_PROGRESS);
+  asked_in_progress = IN_PROGRESS;
+  fake->inside = succeed;
+  group_start(); /* too early: NCCL refuses it */
+  fake->inside = tell_progress;
+  CHECK(gather(false, 8, COMM, &told) == 0);
+  fake->inside = refuses_early;
+  CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 4 && dyn_gathers_broadcasts(token), "NCCL may yet ask about those before");
+  asked_in_progress = 0;
+  fake->inside = tell_progress;
+  CHECK(gather(false, 8, COMM, &told) == 0 && !dyn_gathers_broadcasts(token));
+  fake->inside = succeed;
+}
+
 static void broadcasts(void) {
   static const struct { int roots[4]; size_t counts[4]; uintptr_t comms[4]; bool old, config, several; } groups[] = {
       {{0, 0}, {8, 8}, {COMM, COMM}, false, false, false},
@@ -159,7 +222,7 @@ static void broadcasts(void) {
     group_end();
   }
   int told = -1;
-  for (int error = IN_PROGRESS; error >= 0; error -= IN_PROGRESS) { /* or nobody asks, and an AllGather comes, which NCCL takes when it is over */
+  for (int error = IN_PROGRESS, n = 0; n < 4; n++, error = IN_PROGRESS * (n % 2 == 0)) { /* or nobody asks, and an AllGather comes, which NCCL takes when it is over */
     fake->inside = succeed;
     group_start();
     for (int i = 0; i < 2; i++) broadcast(i, 8, COMM, false);
@@ -167,7 +230,7 @@ static void broadcasts(void) {
     CHECK(find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == IN_PROGRESS && dyn_gathers_broadcasts(token));
     asked_in_progress = error;
     fake->inside = tell_progress;
-    CHECK(find("ncclAllGather")(1, (uintptr_t)&told, 8, FLOAT32, COMM, 0, 0, 0, 0) == 0 && dyn_gathers_broadcasts(token) == (error != 0), "%d", error);
+    CHECK(gather(n > 1, 8, COMM, &told) == 0 && dyn_gathers_broadcasts(token) == (error != 0), "%d, %d", n, error);
   }
   for (int i = 0; i < 2; i++) { /* of no group, and of the one before */
     fake->inside = group_meanwhile;
@@ -240,6 +303,30 @@ static void told_apart(uintptr_t comm, const struct dyn_gathers *of, const struc
   group_end();
   CHECK(!dyn_gathers_broadcasts(of));
 }
+/* One that has it elsewhere than the parent: what is told of the address that it was taken for is of nobody, and so is all that comes. */
+static int meets_other_child(void) {
+  token = meets_it(CHILD);
+  childPlace = TWIN;
+  return 0;
+}
+static void strangers(void) {
+  prepare();
+  madeComm[0] = 0;
+  make_one(meets_plugin, 0, 0);
+  struct dyn_gathers *parent = token;
+  fake->inside = meets_other_child;
+  split(0, &childPlace, 0);
+  fake->inside = succeed;
+  CHECK(token != NULL && dyn_gathers_broadcasts(token), "it may be about broadcasts at any time");
+  group_start();
+  for (int i = 0; i < 2; i++) broadcast(i, 8, CHILD, false), broadcast(i, 8, TWIN, false);
+  group_end();
+  CHECK(dyn_gathers_broadcasts(token) && !dyn_gathers_broadcasts(parent));
+  fake->inside = meets_child;
+  split(0, &childPlace, 0);
+  CHECK(token == NULL);
+}
+
 static void families(void) {
   prepare();
   fake->inside = meets_child;

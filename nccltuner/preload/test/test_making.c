@@ -362,7 +362,9 @@ int main(int argc, char **argv) {
   play("made", 2, made);
   play("unblocked", 2, unblocked);
   play("broadcasts", 2, broadcasts);
+  play("gathers", 2, gathers);
   play("families", 2, families);
+  play("strangers", 2, strangers);
   play("bounded", 2, bounded);
   play("meets", 2, meets);
   play("counted", 2, counted);

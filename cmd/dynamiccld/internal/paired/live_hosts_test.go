@@ -4,7 +4,14 @@ import "testing"
 
 // Ranks on several hosts, each with shared files and a daemon of its own, learn what one host's ranks learn.
 func TestLiveHosts(t *testing.T) {
-	m := newMachine(t, sockets) // each rank can tell an AllGather from broadcasts of a group, so it has numbers of channels
+	for _, nccl := range []string{"2.30.7", "2.32.3"} {
+		t.Run(nccl, func(t *testing.T) { learnsOverHosts(t, nccl) })
+	}
+}
+
+func learnsOverHosts(t *testing.T, nccl string) {
+	t.Helper()
+	m := newMachine(t, sockets, "FAKEGPU_OPTIONS=--nccl "+nccl) // each rank can tell an AllGather from broadcasts of a group, so it has numbers of channels
 	said, code := m.bench("", 0, "--nodes", "4", "--hosts", "--arms", "plain,run", "--collectives", "AllReduce,AllGather", "--sizes", "1K,64K",
 		"--phases", "quiet:4s", "--min-rounds", "60", "--explore-budget", "30%", "--calls", "20", "--learner", "coordinate-descent")
 	if code != 0 {
