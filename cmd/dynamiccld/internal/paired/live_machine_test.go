@@ -49,7 +49,7 @@ func newMachine(t *testing.T, table string, environ ...string) *machine {
 	}
 	m := &machine{T: t, root: root, dir: t.TempDir()}
 	// The plugin reads the host's clock: the stand-in's must come before libc's.
-	m.environ = append([]string{"PATH=/usr/bin:/bin", "DYNAMICCL_NO_KERNELS=1", "HOME=" + m.dir, "TMPDIR=" + m.dir, "LD_LIBRARY_PATH=" + fake,
+	m.environ = append([]string{"PATH=/usr/bin:/bin", "DYNAMICCL_NO_KERNELS=1", "HOME=" + m.dir, "TMPDIR=" + m.dir, "FAKEGPU_DIR=" + m.dir, "LD_LIBRARY_PATH=" + fake,
 		"LD_PRELOAD=" + filepath.Join(fake, "libnccl.so.2"), "FAKEGPU_TABLE=" + m.recorded(table)}, environ...)
 	return m
 }

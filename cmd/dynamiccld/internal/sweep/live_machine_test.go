@@ -43,7 +43,7 @@ func newMachine(t *testing.T, table string, environ ...string) *machine {
 		}
 	}
 	m := &machine{T: t, root: root, dir: t.TempDir()}
-	m.environ = append([]string{"PATH=/usr/bin:/bin", "DYNAMICCL_NO_KERNELS=1", "HOME=" + m.dir, "TMPDIR=" + m.dir, "LD_LIBRARY_PATH=" + lib,
+	m.environ = append([]string{"PATH=/usr/bin:/bin", "DYNAMICCL_NO_KERNELS=1", "HOME=" + m.dir, "TMPDIR=" + m.dir, "FAKEGPU_DIR=" + m.dir, "LD_LIBRARY_PATH=" + lib,
 		"FAKEGPU_TABLE=" + m.recorded(table)}, environ...)
 	return m
 }
