@@ -119,6 +119,8 @@ void dyn_trips_free(struct dyn_gin_life *life);
 void dyn_gin_expect(struct dyn_gin_life *life, int version);
 void dyn_gin_announce(const struct dyn_carrier_expected *expected);
 void dyn_gin_launched(const struct dyn_carrier_expected *expected);
+/* What a graph holds is replayed whenever the program likes, which nobody announces, until the communicator ends. */
+void dyn_gin_captured(const struct dyn_carrier_expected *expected, bool is);
 
 /* gin_run.c */
 struct dyn_gin_grid {
