@@ -34,6 +34,7 @@ enum {
   CARRIER_MAX_REGIONS = 4096,
   CARRIER_GONE = 1024, /* regions that are kept when they have gone: NCCL's thread may have a handle of one in its hands */
   CARRIER_SETTLE_MS = 5000,
+  CARRIER_WHY = 160, /* bytes of a reason that ranks tell each other */
 };
 
 /* What NCCL's init makes: all connections of one communicator share it, which different threads may use. */
@@ -87,6 +88,7 @@ struct carrier_peer {
   int rank, connection;       /* -1: this rank itself */
   pid_t pid;
   uint8_t process[16];        /* random: tells processes apart where pids do not */
+  uint8_t gpu[16];
   struct board *board;        /* where this rank writes signals for the peer */
   bool gone;
 };
@@ -106,6 +108,7 @@ struct carrier {
   int rank, nRanks;
   struct carrier_home home;
   int device;
+  unsigned sharing; /* processes of this communicator that have this rank's GPU, its own among them */
   struct mover *adder;
   struct carrier_lane *lanes; /* all; version 11: the one */
   struct nic_port *port; /* with type GDAKI (nic/port.h) */
@@ -125,6 +128,8 @@ struct carrier {
 
 /* regions.c: collective over all ranks. */
 int carrier_register(struct carrier *c, void *data, size_t bytes, int type, uint64_t flags, struct carrier_region **out);
+/* Do all ranks go on? against: why this one does not; NULL: it does. What stands in the way is said on all. */
+bool carrier_agree(struct carrier *c, const char *what, const char *against);
 /* This rank's part, in a program's thread. Not ncclSuccess: it may still be written to; its mapping stays. */
 int carrier_deregister(struct carrier *c, struct carrier_region *region);
 

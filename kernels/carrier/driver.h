@@ -29,6 +29,7 @@ enum { /* cuda.h */
   X(cuGetErrorName, (int error, const char **name)) \
   X(cuCtxGetCurrent, (carrier_context * context)) \
   X(cuCtxGetDevice, (int *device)) \
+  X(cuDeviceGetUuid_v2, (uint8_t uuid[16], int device)) \
   X(cuCtxGetId, (carrier_context context, unsigned long long *id)) \
   X(cuCtxPushCurrent_v2, (carrier_context context)) \
   X(cuCtxPopCurrent_v2, (carrier_context * context)) \

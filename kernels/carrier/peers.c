@@ -18,7 +18,7 @@ enum { WATCH_NS = 20000000 };
 
 struct hello {
   uint32_t rank, nRanks;
-  uint8_t process[16];
+  uint8_t process[16], gpu[16];
   char to[64]; /* the listener's name: the right communicator and context */
 };
 
@@ -37,6 +37,7 @@ struct meeting {
 static bool greet(const struct meeting *m, int connection, const struct wire_handle *listener) {
   struct hello hello = {.rank = (uint32_t)m->c->rank, .nRanks = (uint32_t)m->c->nRanks};
   memcpy(hello.process, process, sizeof process);
+  memcpy(hello.gpu, m->c->peers[m->c->rank].gpu, sizeof hello.gpu);
   memcpy(hello.to, listener->name, sizeof hello.to);
   return wire_send(connection, &hello, sizeof hello, m->board, m->deadline);
 }
@@ -56,6 +57,7 @@ static bool admit(const struct meeting *m, int connection, const struct hello *h
   peer->board = opened;
   peer->pid = wire_pid(connection);
   memcpy(peer->process, hello->process, sizeof peer->process);
+  memcpy(peer->gpu, hello->gpu, sizeof peer->gpu);
   return true;
 }
 
@@ -116,6 +118,18 @@ static bool meet(struct carrier *c, void *handles[], int listener) {
   return met;
 }
 
+/* Under CUDA's multi-process service. Each process once, which may have several ranks there. */
+static unsigned sharing(const struct carrier *c) {
+  unsigned count = 0;
+  for (int r = 0; r < c->nRanks; r++) {
+    bool counts = memcmp(c->peers[r].gpu, c->peers[c->rank].gpu, sizeof c->peers[r].gpu) == 0;
+    for (int before = 0; before < r && counts; before++)
+      counts = memcmp(c->peers[before].process, c->peers[r].process, sizeof c->peers[r].process) != 0 || memcmp(c->peers[before].gpu, c->peers[r].gpu, sizeof c->peers[r].gpu) != 0;
+    count += counts;
+  }
+  return count;
+}
+
 static bool in_context(struct carrier *c) {
   const char *lacking;
   const struct carrier_driver *cuda = carrier_driver(&lacking);
@@ -123,7 +137,8 @@ static bool in_context(struct carrier *c) {
     carrier_warn("CUDA's driver has no %s", lacking);
     return false;
   }
-  return carrier_home_here(&c->home) && !carrier_failed(cuda->cuCtxGetDevice(&c->device), "cuCtxGetDevice");
+  return carrier_home_here(&c->home) && !carrier_failed(cuda->cuCtxGetDevice(&c->device), "cuCtxGetDevice") &&
+         !carrier_failed(cuda->cuDeviceGetUuid_v2(c->peers[c->rank].gpu, c->device), "cuDeviceGetUuid");
 }
 
 int carrier_connect(struct carrier_instance *instance, void *handles[], int nRanks, int rank, int listener, struct carrier **out) {
@@ -140,6 +155,7 @@ int carrier_connect(struct carrier_instance *instance, void *handles[], int nRan
     return ncclSystemError;
   }
   for (int r = 0; r < nRanks; r++) c->watched[r] = (struct pollfd){.fd = c->peers[r].connection, .events = POLLRDHUP};
+  c->sharing = sharing(c);
   *out = c;
   return ncclSuccess;
 }

@@ -27,7 +27,7 @@ struct offer {
 
 struct verdict {
   uint32_t number, taken;
-  char why[120];
+  char why[CARRIER_WHY];
 };
 
 /* Is there virtual memory, of this allocation? */
@@ -144,24 +144,30 @@ static bool exchange_offers(struct carrier *c, struct carrier_region *region, co
 }
 
 /* False: not all ranks have mapped it. Nobody puts before all have. */
-static bool agree(struct carrier *c, const struct verdict *own) {
+static bool agree(struct carrier *c, const char *what, const struct verdict *own) {
   uint64_t deadline = wire_deadline();
   struct verdict other;
   bool all = own->taken;
-  if (!all) carrier_warn("registering memory: %s", own->why);
+  if (!all) carrier_warn("%s: %s", what, own->why);
   for (int r = 0; r < c->nRanks; r++)
     if (r != c->rank && !wire_send(c->peers[r].connection, own, sizeof *own, -1, deadline)) all = false;
   for (int r = 0; r < c->nRanks; r++) {
     if (r == c->rank) continue;
     if (!wire_receive(c->peers[r].connection, &other, sizeof other, NULL, deadline)) {
-      carrier_warn("registering memory: rank %d: %s", r, wire_why());
+      carrier_warn("%s: rank %d: %s", what, r, wire_why());
       return false;
     }
     other.why[sizeof other.why - 1] = '\0';
-    if (!other.taken) carrier_warn("registering memory: %s", other.why);
+    if (!other.taken) carrier_warn("%s: %s", what, other.why);
     all = all && other.taken;
   }
   return all;
+}
+
+bool carrier_agree(struct carrier *c, const char *what, const char *against) {
+  struct verdict own = {.number = c->registered, .taken = against == NULL};
+  if (against != NULL) snprintf(own.why, sizeof own.why, "%s", against);
+  return agree(c, what, &own);
 }
 
 static void give_back(struct carrier *c, struct carrier_region *region) {
@@ -194,7 +200,7 @@ int carrier_register(struct carrier *c, void *data, size_t bytes, int type, uint
   region->type = type;
   region->data = own.data;
   make_offer(&own, type, flags, &fd);
-  bool all = exchange_offers(c, region, &own, fd, &verdict) && agree(c, &verdict);
+  bool all = exchange_offers(c, region, &own, fd, &verdict) && agree(c, "registering memory", &verdict);
   if (fd >= 0) close(fd);
   if (!all) give_back(c, region);
   carrier_leave(&entered);

@@ -222,6 +222,16 @@ func TestCardExpected(t *testing.T) {
 	}
 }
 
+// A graph's kernel, which nobody announces, puts when nobody can launch a card, long after the last put.
+func TestCardReplayed(t *testing.T) {
+	for _, table := range tables {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel() // they wait
+			card(t, "card_test", table, shipped, "replayed")
+		})
+	}
+}
+
 func TestCardLetsWait(t *testing.T) { cards(t, "waits") }
 
 // The program destroys its CUDA context before NCCL has done with the cards.
@@ -231,7 +241,7 @@ func TestCardReset(t *testing.T) { cards(t, "reset") }
 // are found. On a machine that is busy with other things kernels of threads may go too late for it once, or twice.
 func TestCardPlantedMistakes(t *testing.T) {
 	const hangs, stays = "ms_now() - from < 20000", "cudaDeviceSynchronize took"
-	for _, run := range [][]string{{"mistake4.so", "11", "locked", hangs}, {"mistake5.so", "11", "waits", stays}, {"mistake6.so", "14", "leaves", hangs}, {"mistake10.so", "11", "expected", "no card comes"}} {
+	for _, run := range [][]string{{"mistake4.so", "11", "locked", hangs}, {"mistake5.so", "11", "waits", stays}, {"mistake6.so", "14", "leaves", hangs}, {"mistake10.so", "11", "expected", "no card comes"}, {"mistake11.so", "11", "replayed", "no card is there"}} {
 		t.Run(run[0], func(t *testing.T) {
 			t.Parallel() // they wait
 			found := false
@@ -256,6 +266,7 @@ func TestCardCrowd(t *testing.T) {
 	t.Parallel() // it waits
 	card(t, "card_test", "11", shipped, "crowd")
 }
+func TestCardSharing(t *testing.T)   { card(t, "card_test", "11", shipped, "sharing") }
 func TestCardRefuses(t *testing.T)   { cards(t, "refused") }
 func TestCardLatency(t *testing.T)   { cards(t, "latency") }
 func TestCardBandwidth(t *testing.T) { cards(t, "bandwidth") }

@@ -91,6 +91,8 @@ __device__ __forceinline__ uint32_t addOne(uint32_t *at) {
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(at) : "memory");
   return before;
 }
+/* Likewise, for others to look at, with nothing in order behind it. */
+__device__ __forceinline__ void countOne(uint32_t *at) { asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(at) : "memory"); }
 
 __device__ __forceinline__ uint64_t globalNs() {
   uint64_t ns;

@@ -28,8 +28,8 @@
 /* Name of a kernel that does nothing. It changes with what stands in this file, and has the version of NCCL in it whose
  * structures the kernels know (host/nccl_gin.h), so that a library and kernels of different builds do not meet. */
 #define DYN_GIN_LAYOUT(version) DYN_GIN_LAYOUT_JOINED(version)
-#define DYN_GIN_LAYOUT_JOINED(version) ginLayout15_##version
-#define DYN_GIN_LAYOUT_PREFIX "ginLayout15_"
+#define DYN_GIN_LAYOUT_JOINED(version) ginLayout16_##version
+#define DYN_GIN_LAYOUT_PREFIX "ginLayout16_"
 
 enum dyn_gin_kind { DYN_GIN_READY, DYN_GIN_DATA, DYN_GIN_KINDS };
 
@@ -84,7 +84,7 @@ struct dyn_gin {
   struct dyn_late *late; /* host memory, of the lane; NULL: nobody is told of waits that last */
   uint64_t lateNs;  /* as dyn_domain.lateNs */
   uint64_t about;   /* what runs, for people: dyn_about; what is waited for comes with it (dyn_about_step) */
-  uint32_t *ended;  /* of who carries the puts, who is to know when a kernel is over (carrier/expected.h), two words; NULL: nobody is told */
+  uint32_t *ended;  /* of who carries the puts, who is to know when a kernel is over (carrier/expected.h), DYN_EXPECTED_WORDS; NULL: nobody is told */
 };
 
 /* Last argument of the kernels of kernels.cu; the first is NCCL's device communicator. */

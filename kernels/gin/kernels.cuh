@@ -6,6 +6,7 @@
 #ifndef DYN_GIN_KERNELS_CUH
 #define DYN_GIN_KERNELS_CUH
 
+#include "../carrier/expected.h"
 #include "../types.h"
 #include "all_reduce.cuh"
 #include "probe.cuh"
@@ -17,15 +18,17 @@
 
 namespace dyn {
 
-/* At a kernel's end, whichever way it comes to it, its last block tells, by two words: what is told, and how many of this kernel's are over. The
- * first block's end would not do: where roles differ some wait for ranks of their node alone, and others put when those elsewhere come. */
+/* At a kernel's end, whichever way it comes to it, its last block tells. The first block's end would not do: where roles differ some wait for
+ * ranks of their node alone, and others put when those elsewhere come. And at its beginning its first block does, before which no other begins. */
 struct GinEnding {
   uint32_t *const ended;
-  __device__ __forceinline__ explicit GinEnding(const Gin &g) : ended(g.ended) {}
+  __device__ __forceinline__ explicit GinEnding(const Gin &g) : ended(g.ended) {
+    if (ended != nullptr && threadIdx.x == 0 && blockIdx.x == 0) countOne(&ended[DYN_EXPECTED_BEGUN]);
+  }
   __device__ __forceinline__ ~GinEnding() {
-    if (ended == nullptr || threadIdx.x != 0 || addOne(&ended[1]) + 1 < gridDim.x) return;
-    ended[1] = 0;
-    storeRelease(ended, *ended + 1); /* kernels of a lane come one after the other */
+    if (ended == nullptr || threadIdx.x != 0 || addOne(&ended[DYN_EXPECTED_BLOCKS]) + 1 < gridDim.x) return;
+    ended[DYN_EXPECTED_BLOCKS] = 0;
+    storeRelease(&ended[DYN_EXPECTED_OVER], ended[DYN_EXPECTED_OVER] + 1); /* kernels of a lane come one after the other */
   }
 };
 

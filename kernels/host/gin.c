@@ -389,7 +389,7 @@ bool dyn_gin_forget(struct dyn_lsa *lsa) {
   struct dyn_gin_lives *gin = lsa->gin;
   bool stays = usable(gin);
   if (gin == NULL) return false;
-  for (int i = 0; i < DYN_GIN_LIVES; i++) gin->each[i].state.told = NULL;
+  for (int i = 0; i < DYN_GIN_LIVES; i++) gin->each[i].state.told = NULL, dyn_gin_captured(&gin->each[i].expected, false);
   lsa->gin = NULL;
   if (atomic_load(&gin->each[0].state.now) == DYN_GIN_DESTROYED) free(gin);
   return stays;

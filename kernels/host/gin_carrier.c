@@ -35,7 +35,12 @@ static dyn_carrier_expected_of *asks(void) {
 void dyn_gin_expect(struct dyn_gin_life *life, int version) {
   dyn_carrier_expected_of *expected_of = asks();
   if (expected_of == NULL || !expected_of(dyn_gin_handle(version, &life->device), &life->expected)) return;
-  life->lanes[LANE_CALLS].ended = life->expected.ended; /* what is replayed nobody announces */
+  life->lanes[LANE_CALLS].ended = life->expected.ended;
+  life->lanes[LANE_GRAPHS].ended = life->expected.replayed;
+}
+
+void dyn_gin_captured(const struct dyn_carrier_expected *expected, bool is) {
+  if (expected->captured != NULL && dyn_readable(expected->captured)) __atomic_store_n(expected->captured, is, __ATOMIC_SEQ_CST);
 }
 
 static void ask(const struct dyn_carrier_expected *expected) {

@@ -120,6 +120,8 @@ void dyn_trips_free(struct dyn_gin_life *life);
 void dyn_gin_expect(struct dyn_gin_life *life, int version);
 uint64_t dyn_gin_announce(const struct dyn_carrier_expected *expected);
 void dyn_gin_launched(const struct dyn_carrier_expected *expected, uint64_t announcedNs);
+/* What a graph holds is replayed whenever the program likes, which nobody announces, until the communicator ends. */
+void dyn_gin_captured(const struct dyn_carrier_expected *expected, bool is);
 
 /* gin_run.c */
 struct dyn_gin_grid {

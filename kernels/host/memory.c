@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "../../nccltuner/plugin/process_start.h"
+#include "../carrier/places.h"
 #include "readable.h"
 #include "stderr.h"
 
@@ -72,7 +73,9 @@ void dyn_host_gpu(uint8_t gpu[16], uint32_t *multiprocessors) {
   int device, count;
   if (driver == NULL || driver->cuCtxGetDevice(&device) != 0) return;
   if (driver->cuDeviceGetUuid_v2(gpu, device) != 0) memset(gpu, 0, 16);
-  if (driver->cuDeviceGetAttribute(&count, DYN_MULTIPROCESSOR_COUNT, device) == 0 && count > 0) *multiprocessors = (uint32_t)count;
+  if (driver->cuDeviceGetAttribute(&count, DYN_MULTIPROCESSOR_COUNT, device) != 0 || count <= 0) return;
+  const uint32_t all = (uint32_t)count, others = dyn_carrier_takes();
+  *multiprocessors = all > others ? all - others : 1;
 }
 
 /* ---- scratch memory ---- */

@@ -99,6 +99,7 @@ inline uint64_t loadAcquire(const uint64_t *at) {
   perhapsWait();
   return ((const std::atomic<uint64_t> *)at)->load(std::memory_order_acquire);
 }
+inline void countOne(uint32_t *at) { __atomic_fetch_add(at, 1, __ATOMIC_RELAXED); }
 inline uint32_t addOne(uint32_t *at) {
   perhapsWait();
   return ((std::atomic<uint32_t> *)at)->fetch_add(1, std::memory_order_acq_rel);

@@ -141,7 +141,7 @@ static atomic_int nicResult;
 FAKEGPU_API void fakegpu_nic_result(int result);
 FAKEGPU_API void fakegpu_nic_result(int result) { atomic_store(&nicResult, result); }
 
-/* Blocks of the last of them. */
+/* Blocks of the last of them that has some to help. */
 static atomic_uint nicGrid;
 FAKEGPU_API unsigned fakegpu_nic_grid(void);
 FAKEGPU_API unsigned fakegpu_nic_grid(void) { return atomic_load(&nicGrid); }
@@ -155,7 +155,7 @@ static CUresult launch_nic(CUfunction function, unsigned grid, CUstream stream, 
   if (stream_of(stream)->context != function->module->context) return CUDA_ERROR_INVALID_HANDLE;
   if (job.nic.nRanks < 1 || job.nic.nRanks > NIC_MAX_RANKS || (!function->watches && grid < (unsigned)job.nic.nRanks)) return CUDA_ERROR_INVALID_VALUE;
   if (capture_refuses(stream_of(stream))) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  if (!function->watches) atomic_store(&nicGrid, grid);
+  if (!function->watches && !job.nic.alone) atomic_store(&nicGrid, grid);
   stream_make_way();
   queue_add(stream_of(stream), &job);
   queue_is_done(stream_of(stream), queue_added(stream_of(stream))); /* begins it */

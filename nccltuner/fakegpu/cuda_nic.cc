@@ -16,7 +16,7 @@ enum { HELPERS = 2 }; /* blocks; the host asks for more, and the kernel makes do
 const char nic_kernel_name[] = "dynamicclCarrierNic", nic_watch_name[] = "dynamicclCarrierWatch";
 
 void nic_run(const struct nic *nic) {
-  if (!dyn::nicRunGrid(dynamicclCarrierNic, *nic, HELPERS)) abort(); /* a test's machine is out of threads */
+  if (!dyn::nicRunGrid(dynamicclCarrierNic, *nic, nic->alone ? 0 : HELPERS)) abort(); /* a test's machine is out of threads */
 }
 
 void nic_watch(const struct nic *nic) { dynamicclCarrierWatch(*nic); }

@@ -82,6 +82,9 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", "if (lane == LANE_CALLS && error == 0) dyn_gin_launched", "if (lane == LANE_CALLS) dyn_gin_launched", "expected"},
 		{"gin_carrier.c", "if (dyn_host_ns() - announcedNs > KEPT_NS) ask(expected);", "", "expected"},
 		{"gin_carrier.c", "life->lanes[LANE_CALLS].ended = life->expected.ended;", "", "expected"},
+		{"gin_run.c", "if (lane == LANE_GRAPHS) dyn_gin_captured(&life->expected, true);", "", "expected"},
+		{"gin_carrier.c", "life->lanes[LANE_GRAPHS].ended = life->expected.replayed;", "", "expected"},
+		{"memory.c", "all > others ? all - others : 1", "all", "expected"},
 		{"gin_carrier.c", "if (__atomic_load_n(expected->lapsed, __ATOMIC_SEQ_CST) == 0) return;", "return;", "expected"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {

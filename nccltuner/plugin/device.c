@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../../kernels/carrier/places.h"
 #include "../../kernels/host/host.h"
 #include "comm.h"
 #include "transport.h"
@@ -89,6 +90,7 @@ static uint32_t allowed_ctas(const struct dyn_comm *comm, const struct dyn_devic
     if (most < 1) most = 1;
     if (ctas == 0 || most < ctas) ctas = most;
   }
+  if (dyn_carrier_takes() > 0 && (ctas == 0 || ctas > DYN_CARRIER_BESIDE)) ctas = DYN_CARRIER_BESIDE;
   return ctas < UINT8_MAX ? (uint32_t)ctas : UINT8_MAX;
 }
 

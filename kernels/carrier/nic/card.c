@@ -35,7 +35,7 @@ static void lay_out(struct nic_card *card) {
   TAKE(doorbells, NIC_MAX_RANKS * NIC_SIDES * sizeof *n->doorbells);
   TAKE(consumed, queues * sizeof *n->consumed);
   TAKE(usedNs, sizeof *n->usedNs);
-  TAKE(launch, NIC_LAUNCHES * sizeof *n->launch);
+  TAKE(launch, 2 * NIC_LAUNCHES * sizeof *n->launch);
   TAKE(jobs, ranks * sizeof *n->jobs);
   TAKE(copied, ranks * NIC_MAX_HELPERS * sizeof *n->copied);
   TAKE(keys, NIC_CARD_KEYS * ranks * sizeof *n->keys);
@@ -150,13 +150,16 @@ static struct nic_sizes sizes(unsigned *helpers) {
 static bool make_words(const struct nic_card *card, struct carrier_instance *instance) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   struct dyn_carrier_expected *expected = &instance->expected;
-  if (carrier_failed(cuda->cuMemAlloc_v2(&instance->link, 2 * sizeof(uint64_t)), "memory for words") ||
-      carrier_failed(nic_kernel_clear(card->kernel, instance->link, 0, 2 * sizeof(uint64_t)), "clearing words") ||
-      carrier_failed(cuda->cuMemAllocHost_v2((void **)&expected->asked, 2 * sizeof *expected->asked), "memory for words of the host's"))
+  const size_t bytes = sizeof(uint64_t) + 2 * DYN_EXPECTED_WORDS * sizeof(uint32_t);
+  if (carrier_failed(cuda->cuMemAlloc_v2(&instance->link, bytes), "memory for words") ||
+      carrier_failed(nic_kernel_clear(card->kernel, instance->link, 0, bytes), "clearing words") ||
+      carrier_failed(cuda->cuMemAllocHost_v2((void **)&expected->asked, 3 * sizeof *expected->asked), "memory for words of the host's"))
     return false;
   expected->launched = expected->asked + 1;
-  *expected->asked = *expected->launched = 0;
+  expected->captured = expected->asked + 2;
+  *expected->asked = *expected->launched = *expected->captured = 0;
   expected->ended = (uint32_t *)(uintptr_t)(instance->link + sizeof(uint64_t));
+  expected->replayed = expected->ended + DYN_EXPECTED_WORDS;
   expected->lapsed = &instance->lapsed;
   return true;
 }
@@ -168,6 +171,7 @@ static bool share_link(struct nic_card *card) {
   card->nic.linkFreeNs = (uint64_t *)(uintptr_t)instance->link;
   card->nic.launched = instance->expected.launched;
   card->nic.ended = instance->expected.ended;
+  card->nic.replayed = instance->expected.replayed;
   card->asked = *instance->expected.asked;
   card->other = instance->card;
   instance->card = card;

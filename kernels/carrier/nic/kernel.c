@@ -86,13 +86,21 @@ int nic_kernel_clear(struct nic_kernel *k, carrier_address at, unsigned char byt
   return result != 0 ? result : cuda->cuStreamSynchronize(k->asks);
 }
 
-bool nic_kernel_start(struct nic_kernel *k, struct nic *nic, unsigned blocks) {
+static bool start_both(struct nic_kernel *k, struct nic *nic, unsigned blocks) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   void *arguments[] = {nic};
-  return !carrier_failed(cuda->cuMemsetD8Async((carrier_address)(uintptr_t)nic->launch, 0, NIC_LAUNCHES * sizeof *nic->launch, k->stream), "the kernel's start") &&
-         !carrier_failed(cuda->cuLaunchKernel(k->watch, 1, 1, 1, NIC_WATCH_THREADS, 1, 1, 0, k->stream, arguments, NULL), "the kernel's start") &&
-         !carrier_failed(cuda->cuLaunchKernel(k->function, blocks, 1, 1, NIC_THREADS, 1, 1, 0, k->stream, arguments, NULL), "the kernel's start") &&
-         !carrier_failed(cuda->cuEventRecord(k->ended, k->stream), "the kernel's start");
+  return !carrier_failed(cuda->cuLaunchKernel(k->watch, 1, 1, 1, NIC_WATCH_THREADS, 1, 1, 0, k->stream, arguments, NULL), "the kernel's start") &&
+         !carrier_failed(cuda->cuLaunchKernel(k->function, blocks, 1, 1, NIC_THREADS, 1, 1, 0, k->stream, arguments, NULL), "the kernel's start");
+}
+
+bool nic_kernel_start(struct nic_kernel *k, const struct nic *nic, unsigned blocks) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  struct nic first = *nic, alone = *nic;
+  first.followed = alone.alone = 1;
+  alone.watchNs = 0;
+  alone.launch += NIC_LAUNCHES;
+  return !carrier_failed(cuda->cuMemsetD8Async((carrier_address)(uintptr_t)nic->launch, 0, 2 * NIC_LAUNCHES * sizeof *nic->launch, k->stream), "the kernel's start") &&
+         start_both(k, &first, blocks) && start_both(k, &alone, (unsigned)nic->nRanks) && !carrier_failed(cuda->cuEventRecord(k->ended, k->stream), "the kernel's start");
 }
 
 static bool is_over(void *event, const char *what, atomic_bool *broken) {

@@ -20,8 +20,8 @@ struct nic_kernel *nic_kernel_make(void);
 int nic_write(void *stream, carrier_address to, const void *from, size_t bytes);
 int nic_kernel_fill(struct nic_kernel *kernel, carrier_address to, const void *from, size_t bytes);
 int nic_kernel_clear(struct nic_kernel *kernel, carrier_address at, unsigned char byte, size_t bytes);
-/* The watch, and the card behind it (nic_watch.cuh). */
-bool nic_kernel_start(struct nic_kernel *kernel, struct nic *nic, unsigned blocks);
+/* The watch, the card behind it, and both again, without blocks that only help (nic_watch.cuh). */
+bool nic_kernel_start(struct nic_kernel *kernel, const struct nic *nic, unsigned blocks);
 /* *broken: what CUDA says is an error. */
 bool nic_kernel_ended(struct nic_kernel *kernel, atomic_bool *broken);
 /* True: a look at such memory of the GPU's is over, and to (page-locked) has what it saw; false: one is under way. */

@@ -19,6 +19,7 @@ enum {
   IDLE_US = 3000,
   WATCH_US = 1000, /* that a watch stays with nothing to do, if another launch stands behind it */
   LATE_MS = 1000,  /* since something was put: so long launches follow each other, and none goes before the next one is there */
+  REPLAY_MS = 100, /* that a watch without a successor stays for a replay that was launched when whoever has CUDA's lock took it, and begins later */
   QUERY_MS = 20,   /* between questions whether CUDA has met an error */
 };
 
@@ -88,10 +89,13 @@ static uint32_t told_of(const uint32_t *word) { return __atomic_load_n(word, __A
 
 static uint32_t asked_of(const struct nic_card *card) { return __atomic_load_n(card->carrier->instance->expected.asked, __ATOMIC_SEQ_CST); }
 
+/* There may be graphs whose kernels put, which are replayed without a word. */
+static bool is_captured(const struct nic_card *card) { return __atomic_load_n(card->carrier->instance->expected.captured, __ATOMIC_SEQ_CST) != 0; }
+
 /* The last launch does something or is expected to, something was done not long ago, or a kernel that will do something is just being launched. */
 static bool is_in_use(struct nic_card *card, uint64_t now) {
   const uint32_t used = told_of(&card->shared->report.used), asked = asked_of(card);
-  if (used != card->used || used == card->nic.number || asked != card->asked) card->usedNs = now;
+  if (used != card->used || used == card->nic.number || asked != card->asked || is_captured(card)) card->usedNs = now;
   card->used = used;
   card->asked = asked;
   return now - card->usedNs < LATE_MS * (uint64_t)1000000;
@@ -123,6 +127,7 @@ static unsigned blocks(const struct nic_card *card) {
 
 static void start(struct nic_card *card) {
   card->nic.number++;
+  card->nic.leastNs = is_captured(card) ? REPLAY_MS * 1000000u : 0;
   card->broken = !nic_kernel_start(card->kernel, &card->nic, blocks(card));
   card->runs = !card->broken;
   if (card->runs && CARRIER_MISTAKE != 5) let_end(card, card->nic.number + (CARRIER_MISTAKE == 4));

@@ -8,9 +8,10 @@
  * doorbell (queues.h); it does what the request says, over the mappings of peers' memory, and writes the completion that NCCL waits
  * for. The doorbell is a word of GPU memory, which the host looks at while no kernel runs.
  *
- * A launch is two kernels, one behind the other: a watch of one warp, which stays until a request may be taken, and the card, which
- * stays until there has been none for a while. Neither goes before the next launch stands in the stream behind them: who would
- * start the card when it is needed may be kept away by then (card.c).
+ * A launch is four kernels, one behind the other: a watch of one warp, which stays until a request may be taken, and the card, which
+ * stays until there has been none for a while; and both once more, the card with the blocks of queues alone. Neither these two nor the
+ * first watch go before the next launch stands in the stream behind them: who would start the card when it is needed may be kept away
+ * by then (nic_watch.cuh).
  *
  * Each peer, this rank itself too, has a main queue, for what goes to the peer, and a side queue for counters: NCCL puts a
  * request there that waits for a completion of the main queue, and one that adds to the counter. A block serves both, with a
@@ -20,6 +21,8 @@
 #define DYN_NIC_H
 
 #include <stdint.h>
+
+#include "../expected.h"
 
 enum {
   NIC_MAX_RANKS = 8,
@@ -91,7 +94,7 @@ enum nic_launch {
   NIC_ENDED,   /* warps that served a queue */
   NIC_IDLE,    /* queues that nobody has posted to for long, a bit each */
   NIC_OVER,    /* all of them are: the kernel is to end */
-  NIC_LAUNCHES,
+  NIC_LAUNCHES, /* of each of a launch's cards */
 };
 
 /* Of a kernel, to the host, and back. In host memory: the host needs no call of CUDA's, whose lock may be another thread's. */
@@ -109,6 +112,8 @@ struct nic {
   int32_t rank, nRanks;
   uint32_t number;             /* of the launch, which wraps */
   uint32_t watchNs, lateNs;    /* how long its watch stays with nothing to do; since the last request neither goes without a successor */
+  uint32_t leastNs;            /* how long its watch stays at least, if no other launch stands behind it */
+  uint32_t followed, alone;    /* a card behind which the launch's other one stands; that one, which is there for when nobody can launch */
   uint64_t *usedNs;            /* when the last request was done */
   const struct nic_part *keys; /* [nKeys][nRanks]; key 0 is none, so the first is [1] */
   uint32_t nKeys;
@@ -124,7 +129,8 @@ struct nic {
   uint64_t *linkFreeNs;        /* of all contexts of a communicator: when what was put has left, with bytesPerUs */
   const uint32_t *control; /* [NIC_CONTROLS] */
   const uint32_t *launched; /* host memory: so many of the program's kernels that put were launched, */
-  const uint32_t *ended;   /* and so many of them are over (expected.h) */
+  const uint32_t *ended;   /* and so many of them are over; DYN_EXPECTED_WORDS (expected.h) */
+  const uint32_t *replayed; /* likewise, of those in CUDA graphs */
   struct nic_report *report;
 };
 

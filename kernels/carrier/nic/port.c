@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "port.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
+#include "../places.h"
 #include "../say.h"
 #include "gdaki_abi.h"
 #include "kernel.h"
 
-/* What tests plant. 10: kernels that are asked for are not heard of. */
+/* What tests plant. 10: kernels that are asked for are not heard of; 11: graphs are not. */
 #ifndef CARRIER_MISTAKE
 #define CARRIER_MISTAKE 0
 #endif
@@ -17,7 +19,7 @@ struct nic_contexts {
   struct nic_port *port;
   carrier_address array; /* of the device code's */
   ncclNetDeviceHandle_v11_t handle;
-  int count;
+  int wanted, count; /* count: of cards that are made */
   struct nic_card *cards[];
 };
 
@@ -109,14 +111,7 @@ void nic_forget(struct nic_port *port, const struct carrier_region *region) { se
 /* ---- contexts ---- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct nic_contexts *all; /* with a handle */
-
-static void enlist(struct nic_contexts *contexts) {
-  pthread_mutex_lock(&lock);
-  contexts->next = all;
-  all = contexts;
-  pthread_mutex_unlock(&lock);
-}
+static struct nic_contexts *all; /* that are there, or are being made */
 
 static void strike(struct nic_contexts *contexts) {
   pthread_mutex_lock(&lock);
@@ -128,13 +123,39 @@ static void strike(struct nic_contexts *contexts) {
   pthread_mutex_unlock(&lock);
 }
 
+static bool is_beside(const struct nic_contexts *own, const struct carrier_home *home) {
+  return own->port->carrier->home.context == home->context && own->port->carrier->home.id == home->id;
+}
+
 unsigned nic_beside(const struct carrier_home *home) {
   unsigned cards = 0;
   pthread_mutex_lock(&lock);
   for (const struct nic_contexts *own = all; own != NULL; own = own->next)
-    if (own->port->carrier->home.context == home->context && own->port->carrier->home.id == home->id) cards += (unsigned)own->count;
+    if (is_beside(own, home)) cards += (unsigned)own->wanted;
   pthread_mutex_unlock(&lock);
   return cards;
+}
+
+/* Blocks of queues stay as long as a kernel does that may put, so kernels are to find places beside all of them (docs/design/carrier.md, decision
+ * 31). Ranks that share a GPU have their part of these each. */
+static bool enlist_within(struct nic_contexts *contexts, char why[CARRIER_WHY]) {
+  const struct carrier *c = contexts->port->carrier;
+  const unsigned most = dyn_carrier_most() / c->sharing, each = (unsigned)c->nRanks;
+  unsigned taken = 0;
+  pthread_mutex_lock(&lock);
+  for (const struct nic_contexts *own = all; own != NULL; own = own->next)
+    if (is_beside(own, &c->home)) taken += (unsigned)(own->wanted * own->port->carrier->nRanks);
+  const unsigned wanted = (unsigned)contexts->wanted * each;
+  const bool fits = taken + wanted <= most;
+  if (fits) {
+    contexts->next = all;
+    all = contexts;
+  }
+  pthread_mutex_unlock(&lock);
+  if (!fits)
+    snprintf(why, CARRIER_WHY, "rank %d: %u blocks for %d contexts are more than may stay on a GPU beside programs, %u, of which others have %u (DYNAMICCL_CARRIER_PLACES)", c->rank, wanted,
+             contexts->wanted, most, taken);
+  return fits;
 }
 
 __attribute__((visibility("default"))) dyn_carrier_expected_of dynamicclCarrierExpected;
@@ -142,10 +163,11 @@ bool dynamicclCarrierExpected(const void *handle, struct dyn_carrier_expected *e
   static uint32_t nobodys;
   struct nic_contexts *own;
   pthread_mutex_lock(&lock);
-  for (own = all; own != NULL && own->handle.handle != handle; own = own->next) continue;
+  for (own = all; own != NULL && (handle == NULL || own->handle.handle != handle); own = own->next) continue;
   if (own != NULL) *expected = own->port->carrier->instance->expected;
   pthread_mutex_unlock(&lock);
   if (CARRIER_MISTAKE == 10 && own != NULL) expected->asked = &nobodys;
+  if (CARRIER_MISTAKE == 11 && own != NULL) expected->captured = &nobodys;
   return own != NULL;
 }
 
@@ -173,16 +195,18 @@ static bool describe(struct nic_contexts *contexts) {
 struct nic_contexts *nic_contexts_make(struct nic_port *port, int count, int nSignals, int nCounters) {
   struct nic_contexts *contexts = calloc(1, sizeof *contexts + (size_t)count * sizeof *contexts->cards);
   if (contexts == NULL) return NULL;
-  contexts->port = port;
-  if (!make_cards(contexts, count, nSignals, nCounters) || !describe(contexts)) {
+  char why[CARRIER_WHY];
+  contexts->port = port, contexts->wanted = count;
+  if (!carrier_agree(port->carrier, "contexts", enlist_within(contexts, why) ? NULL : why) || !make_cards(contexts, count, nSignals, nCounters) || !describe(contexts)) {
     nic_contexts_free(contexts);
     return NULL;
   }
+  pthread_mutex_lock(&lock); /* who announces kernels looks for it */
   contexts->handle = (ncclNetDeviceHandle_v11_t){.netDeviceType = NCCL_NET_DEVICE_GIN_GDAKI,
                                                  .netDeviceVersion = port->layout,
                                                  .handle = (void *)(uintptr_t)contexts->array,
                                                  .needsProxyProgress = 1};
-  enlist(contexts);
+  pthread_mutex_unlock(&lock);
   return contexts;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Single cases of the network card in software: what it refuses, peers that are gone or dead, faults on purpose, and how its
- * kernel ends.
+ * Single cases of the network card in software: what it refuses, peers that are gone or dead, faults on purpose, and that its
+ * kernel ends; when it does: nic_successors.h.
  */
 #ifndef CARRIER_TEST_NIC_STORIES_H
 #define CARRIER_TEST_NIC_STORIES_H
@@ -306,81 +306,12 @@ static void lives() {
   CHECK(c.runs && c.launches == 6, "it was to stay");
 }
 
-/* Neither a kernel nor its watch goes before another stands behind it, and one that finds nothing to do goes then at once. */
-static void successors() {
-  World w(2, 1, kStoryBytes);
-  Card &c = w.card(0, 0);
-  posting p = putOf(w, 100, true);
-  storeHost(&c.report.next, 0);
-  post(&p);
-  while (poster_load(&w.card(0, 1).signals[0]) < 1) usleep(20);
-  usleep(200000);
-  CHECK(c.runs && c.launches == 1, "it ended though none stands behind it");
-  post(&p);
-  while (poster_load(&w.card(0, 1).signals[0]) < 2) usleep(20);
-  storeHost(&c.report.next, 1);
-  awaitEnd(c);
-  c.ends = true; /* from here on nobody else starts it */
-  c.host.join();
-  CHECK(c.launches == 1, "%lu launches", c.launches.load());
-
-  std::atomic<bool> over{false};
-  c.tell(NIC_IDLE_LOOKS, 1u << 30);
-  for (uint32_t &word : c.launch) word = 0;
-  std::thread kernel([&] { over = nicRunGrid(dynamicclCarrierNic, c.n, 1); });
-  for (int i = 0; i < 3000 && !over; i++) usleep(1000);
-  CHECK(over, "it stays though it found nothing to do");
-  kernel.join();
-
-  nic n = c.n;
-  n.number = 7, n.watchNs = 1000000;
-  for (int side : {NIC_MAIN, NIC_SIDE}) {
-    over = false;
-    storeHost(&c.report.next, 7);
-    std::thread stays([&] { dynamicclCarrierWatch(n), over = true; });
-    usleep(50000);
-    CHECK(!over && loadHost(&c.report.begun) == 7, "a watch went though none stands behind it");
-    storeHost(&c.report.next, 8);
-    stays.join();
-    storeHost(&c.report.next, 7), over = false;
-    std::thread sees([&] { dynamicclCarrierWatch(n), over = true; });
-    poster_queue &q = c.queue(1, side);
-    const uint64_t at = poster_reserve(&q, 1);
-    if (layout == GDAKI_200) poster_ring(&q, at + 1); /* of a queue that is one thread's that may be seen first */
-    else poster_ready(&q, at, 1);
-    for (int i = 0; i < 3000 && !over; i++) usleep(1000);
-    CHECK(over, "a watch does not see what may be taken");
-    sees.join();
-    *q.ready = *q.doorbell = at; /* it was none */
-  }
-
-  /* Nothing was asked of it for long: it goes by itself, unless a kernel is to come that will. */
-  n.watchNs = n.lateNs = 1000000;
-  for (uint32_t launched : {0u, 1u, 0u}) {
-    over = false;
-    storeCount(&c.launched, launched), storeHost(&c.report.used, 6);
-    std::thread stays([&] { dynamicclCarrierWatch(n), over = true; });
-    usleep(50000);
-    CHECK(launched == 0 || (!over && loadHost(&c.report.used) == 7), "a watch went though a kernel is to come");
-    storeCount(&c.ended, launched);
-    for (int i = 0; i < 3000 && !over; i++) usleep(1000);
-    CHECK(over, "a watch stays though no kernel is to come");
-    std::atomic<bool> gone{false}; /* its places may be what that kernel waits for */
-    storeCount(&c.ended, 0);
-    for (uint32_t &word : c.launch) word = 0;
-    std::thread card([&] { gone = nicRunGrid(dynamicclCarrierNic, n, 1); });
-    for (int i = 0; i < 3000 && !gone; i++) usleep(1000);
-    CHECK(gone, "a card stays for a kernel that is to come");
-    card.join();
-    CHECK(launched != 0 || loadHost(&c.report.used) == 6, "a watch tells of use though no kernel is to come");
-    stays.join();
-    storeCount(&c.ended, 0);
-  }
-}
+#include "nic_successors.h"
 
 static void playStories() {
   if (layout == GDAKI_200) alone();
   successors();
+  reserve();
   overlapping();
   for (bool dumps : {false, true})
     if (layout == GDAKI_200) gets(dumps);

@@ -70,7 +70,7 @@ struct Card {
   gdaki_context context = {};
   nic_report report = {};
   uint64_t usedNs = 0;
-  uint32_t launched = 0, ended = 0; /* kernels that put: as the host's memory has them, and the GPU's */
+  uint32_t launched = 0, ended = 0, replayed[DYN_EXPECTED_WORDS] = {}; /* kernels that put: as the host's memory has them, and the GPU's */
   std::thread host;
   std::atomic<bool> ends{false}, runs{false};
   std::atomic<uint64_t> launches{0};
@@ -117,7 +117,7 @@ inline Card::Card(int rank, int ranks, uint64_t *link, uint64_t begin)
       *q.reserved = *q.ready = *q.done.consumed = report.consumed[peer][side] = begin;
     }
   control[NIC_IDLE_LOOKS] = 200;
-  n.launched = &launched, n.ended = &ended;
+  n.launched = &launched, n.ended = &ended, n.replayed = replayed;
   n.usedNs = &usedNs, n.lateNs = UINT32_MAX, report.next = 1; /* kernels are started as they are needed; n.number is 0 */
   for (nic_job &job : jobs) job.words[0] = job.words[NIC_JOB_NEXT] = (uint64_t)(UINT32_MAX - 10 * (NIC_JOB_HELPERS + 1)) << 32; /* numbers go on behind their end */
 }

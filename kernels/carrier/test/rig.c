@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-int rank = -1, numRanks, quiet, playRma, playGdaki, deviceType = NCCL_NET_DEVICE_GIN_PROXY;
+int rank = -1, numRanks, quiet, playRma, playGdaki, oneGpu, deviceType = NCCL_NET_DEVICE_GIN_PROXY;
 ncclNet_v11_t *net;
 ncclGin_v11_t *gin;
 ncclRma_v14_t *rma;
@@ -75,7 +75,7 @@ void begin(void) {
 #define FIND(name) *(void **)&name = find(driver, #name)
   FIND(cuInit), FIND(cuDevicePrimaryCtxRetain), FIND(cuCtxSetCurrent), FIND(cuMemAlloc_v2), FIND(cuMemCreate), FIND(cuMemAddressReserve), FIND(cuMemMap);
   FIND(cuMemSetAccess);
-  CHECK(cuInit(0) == 0 && cuDevicePrimaryCtxRetain(&context, rank) == 0 && cuCtxSetCurrent(context) == 0);
+  CHECK(cuInit(0) == 0 && cuDevicePrimaryCtxRetain(&context, oneGpu ? 0 : rank) == 0 && cuCtxSetCurrent(context) == 0);
   void *library = dlopen(getenv("CARRIER"), RTLD_NOW | RTLD_LOCAL);
   CHECK(library != NULL, "%s", dlerror());
   net = find(library, "ncclNetPlugin_v11");

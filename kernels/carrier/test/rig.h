@@ -34,7 +34,7 @@ extern ncclNet_v11_t *net;
 extern ncclGin_v11_t *gin;
 extern ncclRma_v14_t *rma; /* NULL: it is version 11 that is played */
 extern ncclGin_v14_t *gdaki; /* likewise; of GIN of type GDAKI */
-extern int playRma, playGdaki; /* set before play */
+extern int playRma, playGdaki, oneGpu; /* set before play */
 extern int deviceType;     /* which GIN version 11 is to be of */
 
 /* Of whichever table is played, where both have the same. */

@@ -5,7 +5,7 @@
 #ifndef DYN_TEST_GIN_EXPECTED_H
 #define DYN_TEST_GIN_EXPECTED_H
 
-static uint32_t *announced, *launched, *ended, *lapsed;
+static uint32_t *announced, *launched, *ended, *lapsed, *replayed, *captured;
 static uint32_t now_of(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
 
 /* Its kernels come to the GPU 300 ms after a kernel was announced, which is not launched before. */
@@ -49,14 +49,24 @@ static void expected(void) {
   void *carrier = path == NULL ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
   CHECK(carrier != NULL, "GIN_CARRIER: %s", dlerror());
   announced = dlsym(carrier, "fakeAsked"), launched = dlsym(carrier, "fakeLaunched"), ended = dlsym(carrier, "fakeEnded"), lapsed = dlsym(carrier, "fakeLapsed");
+  replayed = dlsym(carrier, "fakeReplayed"), captured = dlsym(carrier, "fakeCaptured");
+  uint8_t gpu[16];
+  uint32_t alone = 0, beside = 0;
   begin();
+  dyn_host_gpu(gpu, &alone);
+  setenv("DYNAMICCL_CARRIER", "1", 1);
+  dyn_host_gpu(gpu, &beside);
+  unsetenv("DYNAMICCL_CARRIER");
+  CHECK(alone > 32 && beside == alone - 32, "of %u multiprocessors %u have places, beside the carrier's blocks", alone, beside);
   uint32_t before = now_of(announced);
   CHECK(before > 0 && now_of(launched) == before && now_of(ended) == before, "%u of %u, when it is made", now_of(ended), before);
   play_calls(1, 10);
   CHECK(now_of(announced) - before >= 10 * SLOTS && now_of(launched) == now_of(announced) && now_of(ended) == now_of(announced), "%u, and %u have ended", now_of(announced) - before, now_of(ended) - before);
   before = now_of(announced);
   play_graphs();
-  CHECK(now_of(announced) - before == 20 && now_of(ended) == now_of(announced), "%u behind graphs, and %u have ended: of what a graph has nobody is told", now_of(announced) - before, now_of(ended) - before);
+  CHECK(now_of(announced) - before == 20 && now_of(ended) == now_of(announced), "%u behind graphs, and %u have ended: of what a graph has nobody is told before", now_of(announced) - before, now_of(ended) - before);
+  CHECK(now_of(captured) == 1 && now_of(&replayed[DYN_EXPECTED_BEGUN]) > 20 && now_of(&replayed[DYN_EXPECTED_BEGUN]) == now_of(&replayed[DYN_EXPECTED_OVER]),
+        "%u kernels of graphs have told of their beginning and %u of their end", now_of(&replayed[DYN_EXPECTED_BEGUN]), now_of(&replayed[DYN_EXPECTED_OVER]));
 
   before = now_of(announced);
   pthread_t rises;

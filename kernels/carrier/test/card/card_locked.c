@@ -108,17 +108,54 @@ static void await_lapse(const struct dyn_carrier_expected *here) {
   for (uint64_t from = ms_now(); __atomic_load_n(here->lapsed, __ATOMIC_SEQ_CST) < CONTEXTS; usleep(1000)) CHECK(ms_now() - from < 10000, "cards stay though nobody puts");
 }
 
-/* The same where nobody put anything for so long that no card is left, and the lock is taken before anybody puts: a kernel was announced, so
- * cards are there before the lock is taken and stay as long as the kernel runs, which gets to putting later than they stay otherwise. */
-static void expected(void) {
-  struct dyn_carrier_expected here, other;
-  pthread_t program;
-  start();
+static void announces(struct dyn_carrier_expected *here, struct dyn_carrier_expected *other) {
   void *carrier = dlopen(getenv("CARRIER"), RTLD_NOW | RTLD_NOLOAD);
   dyn_carrier_expected_of *expected_of = carrier == NULL ? NULL : (dyn_carrier_expected_of *)dlsym(carrier, DYN_CARRIER_EXPECTED);
   const uint8_t *device = (const uint8_t *)cards[0].device;
-  CHECK(expected_of != NULL && expected_of(device, &here) && !expected_of(device + 1, &other));
+  CHECK(expected_of != NULL && !expected_of(device + 1, other) && expected_of(device, here));
+}
+
+/* A kernel of a graph's begins on the GPU, or is over. */
+static void count_replay(const struct dyn_carrier_expected *here, enum dyn_expected_word word) { __atomic_fetch_add(&here->replayed[word], 1, __ATOMIC_SEQ_CST); }
+
+/* Graphs were captured, of which nobody announces what they replay: however long nobody puts cards are there, when the lock is taken, too, and for
+ * a while behind; and when the graph's kernel has begun by then, as long as it runs. Only this rank's are kept from being launched. */
+static void replayed(void) {
+  struct dyn_carrier_expected here;
+  pthread_t program;
+  start();
+  announces(&here, &here);
   exchange(1);
+  __atomic_store_n(here.captured, 1, __ATOMIC_SEQ_CST);
+  usleep(1600000);
+  CHECK(__atomic_load_n(here.lapsed, __ATOMIC_SEQ_CST) == 0, "no card is there, though graphs are replayed without a word");
+  released = 0;
+  CHECK(cudaHold(stream, &released) == 0 && pthread_create(&program, NULL, free_spare, NULL) == 0);
+  usleep(20000); /* it waits for other work */
+  count_replay(&here, DYN_EXPECTED_BEGUN);
+  usleep(1300000);
+  for (uint64_t round = 2; round <= 4; round++) exchange(round), usleep(1300000);
+  count_replay(&here, DYN_EXPECTED_OVER);
+  __atomic_store_n(&released, 1, __ATOMIC_RELEASE);
+  CHECK(pthread_join(program, NULL) == 0);
+  const uint64_t since = ms_now();
+  CHECK(cudaFree((uint64_t)(uintptr_t)device_memory(BYTES, 2)) == 0 && ms_now() - since < 10000, "cudaFree took %ld ms", (long)(ms_now() - since));
+  CHECK(cudaSynchronize() == 0);
+  __atomic_store_n(here.captured, 0, __ATOMIC_SEQ_CST);
+  await_lapse(&here);
+  end();
+}
+
+/* The same where nobody put anything for so long that no card is left, and the lock is taken before anybody puts: a kernel was announced, so
+ * cards are there before the lock is taken and stay as long as the kernel runs, which gets to putting later than they stay otherwise, and again,
+ * and again. */
+static void expected(void) {
+  struct dyn_carrier_expected here, other;
+  pthread_t program;
+  uint64_t put = 1;
+  start();
+  announces(&here, &other);
+  exchange(put);
   for (uint64_t round = 2; round <= 3; round++) {
     await_lapse(&here);
     released = 0;
@@ -128,8 +165,10 @@ static void expected(void) {
     __atomic_fetch_add(here.launched, 1, __ATOMIC_RELEASE);
     if (round == 2) usleep(1300000); /* launches follow each other meanwhile */
     if (round == 2) CHECK(pthread_create(&program, NULL, free_spare, NULL) == 0);
-    if (round == 2) usleep(1300000);
-    exchange(round);
+    for (int times = round == 2 ? 3 : 1; times > 0; times--) {
+      if (round == 2) usleep(1300000);
+      exchange(++put);
+    }
     __atomic_fetch_add(here.ended, 1, __ATOMIC_SEQ_CST);
     __atomic_store_n(&released, 1, __ATOMIC_RELEASE);
     CHECK(round > 2 || pthread_join(program, NULL) == 0);
@@ -142,11 +181,11 @@ static void expected(void) {
   const uint64_t since = ms_now();
   CHECK(cudaFree((uint64_t)(uintptr_t)device_memory(BYTES, 2)) == 0 && ms_now() - since < 10000, "cudaFree took %ld ms", (long)(ms_now() - since));
   __atomic_fetch_add(here.launched, 1, __ATOMIC_RELEASE);
-  exchange(4);
+  exchange(++put);
   __atomic_fetch_add(here.ended, 1, __ATOMIC_SEQ_CST);
   await_lapse(&here);
   asked_within_a_turn(&here);
-  exchange(5);
+  exchange(++put);
   end();
 }
 
@@ -211,6 +250,11 @@ void play_locked(void) {
 void play_expected(void) {
   setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
   play("expected", 2, -1, expected);
+}
+
+void play_replayed(void) {
+  setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
+  play("replayed", 2, -1, replayed);
 }
 
 void play_waits(void) {

@@ -7,6 +7,7 @@
 
 void play_locked(void);
 void play_expected(void);
+void play_replayed(void);
 void play_waits(void);
 void play_leaves(void); /* version 14 */
 

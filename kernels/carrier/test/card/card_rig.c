@@ -22,17 +22,20 @@ static struct gdaki_context *context_of(const ncclNetDeviceHandle_v11_t *handle,
   return (struct gdaki_context *)handle->handle + which;
 }
 
-void cards_connect_one(struct card *card) {
+bool cards_connect_if(struct card *card) {
   void *handles[MAX_RANKS], *listener, *device;
   CHECK(gin->listen(comm.ginInstance, 0, shared->handles[rank], &listener) == 0);
   meet();
   for (int r = 0; r < numRanks; r++) handles[r] = shared->handles[r];
   CHECK(gin->connect(comm.ginContext, handles, numRanks, rank, listener, &card->coll) == 0);
-  CHECK(gin->createContext(card->coll, CARD_SIGNALS, CARD_COUNTERS, &card->ginContext, &device) == 0);
-  card->device = context_of(device, 0);
+  const bool made = gin->createContext(card->coll, CARD_SIGNALS, CARD_COUNTERS, &card->ginContext, &device) == 0;
+  if (made) card->device = context_of(device, 0);
   CHECK(gin->closeListen(listener) == 0);
   meet(); /* who is behind may still read the handles */
+  return made;
 }
+
+void cards_connect_one(struct card *card) { CHECK(cards_connect_if(card), "%s", lastWarning); }
 
 static void connect_gdaki(int c) {
   ncclNetDeviceHandle_v11_t *device;

@@ -33,6 +33,7 @@ extern unsigned (*cardsGrid)(void); /* blocks of the last one that was started *
 
 void cards_connect(void);
 void cards_connect_one(struct card *card); /* version 11: a connection and its context */
+bool cards_connect_if(struct card *card);  /* likewise; false: the context was refused */
 void cards_start(void); /* NCCL's progress thread */
 /* Version 14: the thread has contexts of one more device communicator (NULL: none) from its next turn on; waits: it has none, and does nothing. */
 void cards_beside(void *ginContext, bool waits);
