@@ -18,13 +18,16 @@
 /* Of kernels that come one after the other, each of which counts its end by its last block, where it gives up, too, and its beginning by its first. */
 enum dyn_expected_word { DYN_EXPECTED_OVER, DYN_EXPECTED_BLOCKS /* that are over, of one that is not */, DYN_EXPECTED_BEGUN, DYN_EXPECTED_WORDS = 4 };
 
+/* Whether there may be such graphs; OVER: nor does anybody launch a kernel that puts any more, though the device communicator stays. */
+enum dyn_expected_graphs { DYN_EXPECTED_NO_GRAPHS, DYN_EXPECTED_GRAPHS, DYN_EXPECTED_NOTHING };
+
 /* Where they are counted, as long as the device communicator lives. All wrap. */
 struct dyn_carrier_expected {
   uint32_t *asked;    /* host memory: kernels that are to be launched: added to before, and again behind a launch that was kept for long */
   uint32_t *launched; /* host memory: that were launched, behind it */
   uint32_t *ended;    /* GPU memory, DYN_EXPECTED_WORDS: of these, as kernels count themselves */
   uint32_t *replayed; /* likewise, of those in CUDA graphs */
-  uint32_t *captured; /* host memory: not 0: there may be such graphs */
+  uint32_t *captured; /* host memory, dyn_expected_graphs */
   const uint32_t *lapsed; /* host memory: of how many of its cards none is on the GPU, behind an addition to asked: 0 soon, before the launch */
 };
 

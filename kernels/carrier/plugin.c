@@ -210,7 +210,11 @@ int gin_deregister(void *collComm, void *mhandle) {
 /* Of type GDAKI alone: with the proxy contexts are NCCL's own. */
 static int gin_context(void *collComm, int nSignals, int nCounters, void **ginCtx, void **devHandle) {
   struct carrier *c = collComm;
-  if (c->port == NULL || (c->contexts = nic_contexts_make(c->port, 1, nSignals, nCounters)) == NULL) return ncclSystemError;
+  if (c->port == NULL) return ncclSystemError;
+  if ((c->contexts = nic_contexts_make(c->port, 1, nSignals, nCounters)) == NULL) {
+    nic_contexts_renounce(c->instance);
+    return ncclSystemError;
+  }
   *ginCtx = c;
   *devHandle = nic_contexts_handle(c->contexts);
   return ncclSuccess;

@@ -158,7 +158,7 @@ static bool agree(struct carrier *c, const char *what, const struct verdict *own
       return false;
     }
     other.why[sizeof other.why - 1] = '\0';
-    if (!other.taken) carrier_warn("%s: %s", what, other.why);
+    if (!other.taken && own->taken) carrier_warn("%s: %s", what, other.why); /* else it was said */
     all = all && other.taken;
   }
   return all;

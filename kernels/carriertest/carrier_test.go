@@ -241,7 +241,8 @@ func TestCardReset(t *testing.T) { cards(t, "reset") }
 // are found. On a machine that is busy with other things kernels of threads may go too late for it once, or twice.
 func TestCardPlantedMistakes(t *testing.T) {
 	const hangs, stays = "ms_now() - from < 20000", "cudaDeviceSynchronize took"
-	for _, run := range [][]string{{"mistake4.so", "11", "locked", hangs}, {"mistake5.so", "11", "waits", stays}, {"mistake6.so", "14", "leaves", hangs}, {"mistake10.so", "11", "expected", "no card comes"}, {"mistake11.so", "11", "replayed", "no card is there"}} {
+	for _, run := range [][]string{{"mistake4.so", "11", "locked", hangs}, {"mistake5.so", "11", "waits", stays}, {"mistake6.so", "14", "leaves", hangs}, {"mistake10.so", "11", "expected", "no card comes"}, {"mistake11.so", "11", "replayed", "no card is there"},
+		{"mistake12.so", "11", "crowd", "a communicator without GIN has places"}, {"mistake13.so", "11", "crowd", "what was left has a place"}} {
 		t.Run(run[0], func(t *testing.T) {
 			t.Parallel() // they wait
 			found := false

@@ -19,7 +19,8 @@
 namespace dyn {
 
 /* At a kernel's end, whichever way it comes to it, its last block tells. The first block's end would not do: where roles differ some wait for
- * ranks of their node alone, and others put when those elsewhere come. And at its beginning its first block does, before which no other begins. */
+ * ranks of their node alone, and others put when those elsewhere come. And at its beginning its first block does, before which none has a place
+ * (docs/design/choices.md, decision 2.4): what others put first by some instructions a card finds all the same, and its end is counted behind it. */
 struct GinEnding {
   uint32_t *const ended;
   __device__ __forceinline__ explicit GinEnding(const Gin &g) : ended(g.ended) {

@@ -263,6 +263,7 @@ static int make_lives(struct dyn_lsa *lsa, const uint8_t id[128], void *stream) 
   }
   if (granted) return active;
   dyn_gin_move(&gin->each[0].state, DYN_GIN_FAILED);
+  for (int i = 0; i < DYN_GIN_LIVES; i++) gin->each[i].expected = (struct dyn_carrier_expected){0}; /* it goes with the communicator */
   if (gin->comm != NULL) gin->nccl->ncclCommAbort(gin->comm); /* nobody has put anything yet */
   return 0;
 }
@@ -329,6 +330,9 @@ bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uin
 
 static bool give_back_life(struct dyn_lsa *lsa, struct dyn_gin_life *life) {
   const struct dyn_gin_lives *gin = lsa->gin;
+  dyn_watch_hold(); /* as give_back_numbers: the carrier's words go with the device communicator, and may be another's behind it */
+  life->expected = (struct dyn_carrier_expected){0};
+  dyn_watch_go_on();
   if (!ended(lsa, gin->nccl->ncclDevCommDestroy(gin->comm, &life->device), "ncclDevCommDestroy") ||
       !ended(lsa, gin->nccl->ncclCommWindowDeregister(gin->comm, life->window), "ncclCommWindowDeregister") ||
       !ended(lsa, gin->nccl->ncclMemFree(life->memory), "ncclMemFree"))
@@ -389,7 +393,7 @@ bool dyn_gin_forget(struct dyn_lsa *lsa) {
   struct dyn_gin_lives *gin = lsa->gin;
   bool stays = usable(gin);
   if (gin == NULL) return false;
-  for (int i = 0; i < DYN_GIN_LIVES; i++) gin->each[i].state.told = NULL, dyn_gin_captured(&gin->each[i].expected, false);
+  for (int i = 0; i < DYN_GIN_LIVES; i++) gin->each[i].state.told = NULL, dyn_gin_left(lsa, &gin->each[i]);
   lsa->gin = NULL;
   if (atomic_load(&gin->each[0].state.now) == DYN_GIN_DESTROYED) free(gin);
   return stays;

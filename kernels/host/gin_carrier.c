@@ -39,8 +39,27 @@ void dyn_gin_expect(struct dyn_gin_life *life, int version) {
   life->lanes[LANE_GRAPHS].ended = life->expected.replayed;
 }
 
-void dyn_gin_captured(const struct dyn_carrier_expected *expected, bool is) {
-  if (expected->captured != NULL && dyn_readable(expected->captured)) __atomic_store_n(expected->captured, is, __ATOMIC_SEQ_CST);
+void dyn_gin_captured(const struct dyn_carrier_expected *expected, enum dyn_expected_graphs graphs) {
+  if (expected->captured != NULL && dyn_readable(expected->captured)) __atomic_store_n(expected->captured, graphs, __ATOMIC_SEQ_CST);
+}
+
+/* A graph is counted before the carrier is told that there is one (launch.c), so of it and what is told here the later sees the other. */
+void dyn_gin_look_captured(const struct dyn_lsa *lsa) {
+  struct dyn_gin_lives *gin = lsa->gin;
+  for (int i = 0; gin != NULL && i < DYN_GIN_LIVES; i++) {
+    const struct dyn_carrier_expected *expected = &gin->each[i].expected;
+    if (!dyn_gin_usable(&gin->each[i].state) || expected->captured == NULL || atomic_load(&lsa->scratch->graphs) != 0) continue;
+    if (!dyn_readable(expected->captured) || __atomic_load_n(expected->captured, __ATOMIC_SEQ_CST) == DYN_EXPECTED_NO_GRAPHS) continue;
+    dyn_gin_captured(expected, DYN_EXPECTED_NO_GRAPHS);
+    if (atomic_load(&lsa->scratch->graphs) != 0) dyn_gin_captured(expected, DYN_EXPECTED_GRAPHS);
+  }
+}
+
+/* Whose kernels have given up, in all lanes, puts nothing more; what graphs are left may, until they are gone (room.c). */
+void dyn_gin_left(const struct dyn_lsa *lsa, const struct dyn_gin_life *life) {
+  if (life->expected.captured == NULL || !dyn_words_there(lsa)) return;
+  if (dyn_gin_usable(&life->state)) lsa->scratch->left = life->expected.captured;
+  dyn_gin_captured(&life->expected, dyn_lsa_stopped(lsa) ? DYN_EXPECTED_NOTHING : DYN_EXPECTED_NO_GRAPHS);
 }
 
 static void ask(const struct dyn_carrier_expected *expected) {

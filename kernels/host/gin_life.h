@@ -120,8 +120,10 @@ void dyn_trips_free(struct dyn_gin_life *life);
 void dyn_gin_expect(struct dyn_gin_life *life, int version);
 uint64_t dyn_gin_announce(const struct dyn_carrier_expected *expected);
 void dyn_gin_launched(const struct dyn_carrier_expected *expected, uint64_t announcedNs);
-/* What a graph holds is replayed whenever the program likes, which nobody announces, until the communicator ends. */
-void dyn_gin_captured(const struct dyn_carrier_expected *expected, bool is);
+/* What a graph holds is replayed whenever the program likes, which nobody announces, as long as it exists. */
+void dyn_gin_captured(const struct dyn_carrier_expected *expected, enum dyn_expected_graphs graphs);
+void dyn_gin_left(const struct dyn_lsa *lsa, const struct dyn_gin_life *life); /* with the communicator; where GIN stays behind it */
+void dyn_gin_look_captured(const struct dyn_lsa *lsa); /* watch.c, under its lock: no graph may be left */
 
 /* gin_run.c */
 struct dyn_gin_grid {

@@ -22,7 +22,6 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_g
   if (contexts > 0 && contexts < call->gin.contexts) call->gin.contexts = contexts;
   call->slots = life->window;
   const uint64_t announcedNs = lane == LANE_CALLS ? dyn_gin_announce(&life->expected) : 0;
-  if (lane == LANE_GRAPHS) dyn_gin_captured(&life->expected, true);
   int error = dyn_host_driver()->cuLaunchKernelEx(&config, grid->function, arguments, NULL);
   if (lane == LANE_CALLS && error == 0) dyn_gin_launched(&life->expected, announcedNs);
   return error;

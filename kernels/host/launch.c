@@ -155,6 +155,7 @@ static uint64_t about(const struct dyn_lsa *lsa, const struct launch *l) {
 static int launch_gin(struct launch *l, unsigned k, int lane, void *stream) {
   struct dyn_gin_grid grid = {l->function, l->ctas * l->roles, l->threads};
   if (l->kernels > 1) dyn_gin_kernel(l->life, l->work, k, &grid, l->gin);
+  if (lane == LANE_GRAPHS) dyn_gin_captured(&l->life->expected, DYN_EXPECTED_GRAPHS);
   return dyn_gin_launch(l->life, lane, &grid, stream, l->gin, l->parts);
 }
 

@@ -33,6 +33,7 @@ struct scratch {
   atomic_uint graphs;   /* that have kernels on it and are not destroyed, or may not be */
   unsigned numMapped;   /* of peers' memory: still open for graphs that were left, to be closed when another communicator that has it ends */
   dyn_gpu_address mapped[DYN_KERNEL_MAX_RANKS];
+  uint32_t *left;       /* room.c: the carrier's word of GIN that a communicator left for its graphs (carrier/expected.h); NULL: none */
   bool spare;           /* room.c, with the next: no communicator has it, and when its graphs are gone it is free */
   struct scratch *next; /* of this process */
 };

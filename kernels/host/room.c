@@ -9,6 +9,7 @@
  * communicator and waits for this one. What is spare need not be freed, either: it is as large as what the next communicator of its context wants,
  * which takes it before it asks for more.
  */
+#include "../carrier/expected.h"
 #include "lsa.h"
 
 #include <pthread.h>
@@ -85,8 +86,18 @@ void dyn_room_give(const struct scratch *s) {
   pthread_mutex_unlock(&lock);
 }
 
+/* Under lock, in that context. What GIN left for graphs that are gone is told so: the carrier has room for another. */
+static void give_places(dyn_context context, unsigned long long id) {
+  for (struct scratch *s = all; s != NULL; s = s->next) {
+    if (s->left == NULL || !is_free(s) || s->context != context || s->contextId != id) continue;
+    __atomic_store_n(s->left, DYN_EXPECTED_NOTHING, __ATOMIC_RELEASE);
+    s->left = NULL;
+  }
+}
+
 struct scratch *dyn_room_spare(dyn_context context, unsigned long long id, size_t bytes) {
   pthread_mutex_lock(&lock);
+  give_places(context, id);
   struct scratch *s = all;
   while (s != NULL && !(is_free(s) && s->context == context && s->contextId == id && s->bytes == bytes)) s = s->next;
   if (s != NULL) s->spare = false;

@@ -28,6 +28,7 @@ transport() {
       [ -e lib/libnccl-net-dynamiccl-carrier.so ] && [ -e lib/dynamiccl-gin.fatbin ] || { echo "lib/ has no carrier or no kernels: run make all carrier kernels first" >&2; exit 2; }
       nodes=$gpus flags=$3
       queues="CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32} NCCL_NET_PLUGIN=dynamiccl-carrier LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+      [ "$gpus" -le 6 ] || queues="$queues NCCL_GIN_NCONTEXTS=${NCCL_GIN_NCONTEXTS:-2}" # the carrier has 24 places for contexts, a place for each rank
       both="plain=plain,NCCL_NET=Socket run=run,DYNAMICCL_CARRIER=1,DYNAMICCL_GIN_NET=dynamiccl-carrier" # plain NCCL's network would be the carrier
       ;;
     *) echo "no transport $1: nvlink, socket, gin" >&2; exit 2 ;;

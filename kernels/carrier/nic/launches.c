@@ -90,7 +90,7 @@ static uint32_t told_of(const uint32_t *word) { return __atomic_load_n(word, __A
 static uint32_t asked_of(const struct nic_card *card) { return __atomic_load_n(card->carrier->instance->expected.asked, __ATOMIC_SEQ_CST); }
 
 /* There may be graphs whose kernels put, which are replayed without a word. */
-static bool is_captured(const struct nic_card *card) { return __atomic_load_n(card->carrier->instance->expected.captured, __ATOMIC_SEQ_CST) != 0; }
+static bool is_captured(const struct nic_card *card) { return __atomic_load_n(card->carrier->instance->expected.captured, __ATOMIC_SEQ_CST) == DYN_EXPECTED_GRAPHS; }
 
 /* The last launch does something or is expected to, something was done not long ago, or a kernel that will do something is just being launched. */
 static bool is_in_use(struct nic_card *card, uint64_t now) {

@@ -9,7 +9,8 @@
 #include "gdaki_abi.h"
 #include "kernel.h"
 
-/* What tests plant. 10: kernels that are asked for are not heard of; 11: graphs are not. */
+/* What tests plant. 10: kernels that are asked for are not heard of; 11: graphs are not. 12: contexts of a communicator that one was refused keep their places,
+ * 13: and those that were left behind. */
 #ifndef CARRIER_MISTAKE
 #define CARRIER_MISTAKE 0
 #endif
@@ -123,8 +124,11 @@ static void strike(struct nic_contexts *contexts) {
   pthread_mutex_unlock(&lock);
 }
 
+/* In that context, which lives. What its communicator left behind for ever, for graphs that are gone by now, puts nothing any more. */
 static bool is_beside(const struct nic_contexts *own, const struct carrier_home *home) {
-  return own->port->carrier->home.context == home->context && own->port->carrier->home.id == home->id;
+  const uint32_t *captured = own->port->carrier->instance->expected.captured;
+  return own->port->carrier->home.context == home->context && own->port->carrier->home.id == home->id &&
+         (CARRIER_MISTAKE == 13 || captured == NULL || __atomic_load_n(captured, __ATOMIC_ACQUIRE) != DYN_EXPECTED_NOTHING);
 }
 
 unsigned nic_beside(const struct carrier_home *home) {
@@ -153,7 +157,7 @@ static bool enlist_within(struct nic_contexts *contexts, char why[CARRIER_WHY]) 
   }
   pthread_mutex_unlock(&lock);
   if (!fits)
-    snprintf(why, CARRIER_WHY, "rank %d: %u blocks for %d contexts are more than may stay on a GPU beside programs, %u, of which others have %u (DYNAMICCL_CARRIER_PLACES)", c->rank, wanted,
+    snprintf(why, CARRIER_WHY, "rank %d: %u blocks for %d contexts are more than may stay on a GPU beside programs, %u, of which others have %u (NCCL_GIN_NCONTEXTS, DYNAMICCL_CARRIER_PLACES)", c->rank, wanted,
              contexts->wanted, most, taken);
   return fits;
 }
@@ -208,6 +212,15 @@ struct nic_contexts *nic_contexts_make(struct nic_port *port, int count, int nSi
                                                  .needsProxyProgress = 1};
   pthread_mutex_unlock(&lock);
   return contexts;
+}
+
+void nic_contexts_renounce(const struct carrier_instance *instance) {
+  pthread_mutex_lock(&lock);
+  for (struct nic_contexts **at = &all; *at != NULL;) {
+    if (CARRIER_MISTAKE != 12 && (*at)->port->carrier->instance == instance) *at = (*at)->next;
+    else at = &(*at)->next;
+  }
+  pthread_mutex_unlock(&lock);
 }
 
 void nic_contexts_free(struct nic_contexts *contexts) {

@@ -125,6 +125,12 @@ void initialise(void) {
   CHECK(gin->getProperties(0, &props) == 0 && props.netDeviceType == deviceType && NCCL_NET_MAX_REQUESTS * props.maxRecvs == QUEUE);
 }
 
+void *another_instance(void) {
+  void *instance;
+  CHECK(gin->init(&instance, 8, log_line) == 0);
+  return instance;
+}
+
 void *connect_one(void *instance, void *context) {
   void *handles[MAX_RANKS], *listener, *coll;
   CHECK(TABLE(listen)(instance, 0, shared->handles[rank], &listener) == 0);

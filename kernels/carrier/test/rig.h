@@ -70,6 +70,7 @@ void meet(void); /* all ranks */
 void begin(void); /* the driver, a context, the library */
 /* What NCCL asks of a plugin before it uses it. */
 void initialise(void);
+void *another_instance(void); /* version 11: another communicator's, of the same ranks */
 void *connect_one(void *instance, void *context); /* listen and connect: a collComm */
 int try_register(void *coll, void *at, size_t bytes, int type, uint64_t flags, void **region);
 void *register_memory(void *coll, void *at, size_t bytes, int type, uint64_t flags);

@@ -108,15 +108,15 @@ static void play_calls(uint64_t seed, int rounds) {
 }
 
 /* Two graphs on two streams, replayed while a call goes on: graphs take turns, calls have slots of their own. */
+static CUgraph played[2];
+static CUgraphExec replays[2];
 static void play_graphs(void) {
-  CUgraphExec graphs[2];
   struct step steps[3] = {{.collective = DYN_ALL_TO_ALL, .count = 5000, .ctas = 2},
                           {.collective = DYN_ALL_REDUCE, .count = 700, .ctas = 1},
                           {.collective = DYN_ALL_TO_ALL, .count = 40, .ctas = 2, .stream = 1}};
   for (int g = 0; g < 2; g++) {
-    CUgraph captured;
     CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
-    CHECK(issue(&steps[g], g) == 0 && cuda.cuStreamEndCapture(streams[0], &captured) == 0 && cuda.cuGraphInstantiateWithFlags(&graphs[g], captured, 0) == 0);
+    CHECK(issue(&steps[g], g) == 0 && cuda.cuStreamEndCapture(streams[0], &played[g]) == 0 && cuda.cuGraphInstantiateWithFlags(&replays[g], played[g], 0) == 0);
   }
   for (uint64_t n = 0; n < 20; n++) {
     for (int i = 0; i < 3; i++) {
@@ -125,7 +125,7 @@ static void play_graphs(void) {
     }
     meet();
     if (rank == 0) CHECK(issue(&steps[2], 2) == 0);
-    CHECK(cuda.cuGraphLaunch(graphs[0], streams[0]) == 0 && cuda.cuGraphLaunch(graphs[1], streams[2]) == 0);
+    CHECK(cuda.cuGraphLaunch(replays[0], streams[0]) == 0 && cuda.cuGraphLaunch(replays[1], streams[2]) == 0);
     if (rank != 0) CHECK(issue(&steps[2], 2) == 0);
     wait_for_all();
     for (int i = 0; i < 3; i++) compare(&steps[i], i);

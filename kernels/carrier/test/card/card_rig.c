@@ -22,9 +22,11 @@ static struct gdaki_context *context_of(const ncclNetDeviceHandle_v11_t *handle,
   return (struct gdaki_context *)handle->handle + which;
 }
 
-bool cards_connect_if(struct card *card) {
+bool cards_connect_if(struct card *card) { return cards_connect_of(comm.ginInstance, card); }
+
+bool cards_connect_of(void *instance, struct card *card) {
   void *handles[MAX_RANKS], *listener, *device;
-  CHECK(gin->listen(comm.ginInstance, 0, shared->handles[rank], &listener) == 0);
+  CHECK(gin->listen(instance, 0, shared->handles[rank], &listener) == 0);
   meet();
   for (int r = 0; r < numRanks; r++) handles[r] = shared->handles[r];
   CHECK(gin->connect(comm.ginContext, handles, numRanks, rank, listener, &card->coll) == 0);
@@ -33,6 +35,14 @@ bool cards_connect_if(struct card *card) {
   CHECK(gin->closeListen(listener) == 0);
   meet(); /* who is behind may still read the handles */
   return made;
+}
+
+struct dyn_carrier_expected cards_expected(const struct card *card) {
+  struct dyn_carrier_expected expected;
+  void *carrier = dlopen(getenv("CARRIER"), RTLD_NOW | RTLD_NOLOAD);
+  dyn_carrier_expected_of *expected_of = carrier == NULL ? NULL : (dyn_carrier_expected_of *)dlsym(carrier, DYN_CARRIER_EXPECTED);
+  CHECK(expected_of != NULL && expected_of(card->device, &expected));
+  return expected;
 }
 
 void cards_connect_one(struct card *card) { CHECK(cards_connect_if(card), "%s", lastWarning); }

@@ -8,6 +8,7 @@
 #ifndef CARRIER_TEST_CARD_RIG_H
 #define CARRIER_TEST_CARD_RIG_H
 
+#include "../../expected.h"
 #include "../poster.h"
 #include "../rig.h"
 
@@ -34,6 +35,9 @@ extern unsigned (*cardsGrid)(void); /* blocks of the last one that was started *
 void cards_connect(void);
 void cards_connect_one(struct card *card); /* version 11: a connection and its context */
 bool cards_connect_if(struct card *card);  /* likewise; false: the context was refused */
+bool cards_connect_of(void *instance, struct card *card); /* likewise, of another communicator */
+/* Where the carrier is told of kernels on a card's communicator. */
+struct dyn_carrier_expected cards_expected(const struct card *card);
 void cards_start(void); /* NCCL's progress thread */
 /* Version 14: the thread has contexts of one more device communicator (NULL: none) from its next turn on; waits: it has none, and does nothing. */
 void cards_beside(void *ginContext, bool waits);

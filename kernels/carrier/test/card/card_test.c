@@ -6,6 +6,7 @@
  * It plays NCCL 2.28.9, or 2.32.3 with TABLE=14. CARRIER: the library, with a file of the kernel beside it; types: KERNEL says whether there is one (1 or 0).
  */
 #include "card_locked.h"
+#include "card_places.h"
 #include "card_reset.h"
 #include "card_shared.h"
 #include "card_traffic.h"
@@ -110,54 +111,6 @@ static void lives(void) {
   for (int i = 0; i < 100; i++) post(&p);
   CHECK(cudaFree((uint64_t)(uintptr_t)extra) == 0 && poster_flush(p.queue));
   meet();
-  cards_finish();
-}
-
-static void put_there(uint64_t round) {
-  struct posting p = card_put(0, 1 - rank, &near, 0, &far, 0, 70000);
-  card_signal(&p, 0, 1 - rank, 0, 1);
-  post(&p);
-  await_signal(0, 0, round);
-  meet();
-}
-
-/* There are never more blocks than can stay beside programs, of which others have so many: what would be more is refused, on all ranks, and said. */
-static void most_stay(int others, int all) {
-  struct card most[16], none;
-  const int count = (all - others) / 2;
-  char wanted[160];
-  for (int i = 0; i < count; i++) cards_connect_one(&most[i]);
-  snprintf(wanted, sizeof wanted, "2 blocks for 1 contexts are more than may stay on a GPU beside programs, %d, of which others have %d", all, all);
-  const uint64_t since = ms_now();
-  CHECK(!cards_connect_if(&none) && ms_now() - since < 10000 && strstr(lastWarning, wanted) != NULL, "%s", lastWarning);
-  CHECK(gin->closeColl(none.coll) == 0);
-  for (int i = 0; i < count; i++) CHECK(gin->destroyContext(most[i].ginContext) == 0 && gin->closeColl(most[i].coll) == 0);
-}
-
-/* Both ranks on one GPU, where each has half of the places. */
-static void sharing(void) {
-  cards_begin_small();
-  most_stay(2 * CONTEXTS, 12);
-  put_there(1);
-  cards_finish();
-}
-
-/* Cards of all connections together leave places on the GPU: each has fewer blocks that only help where there are more of them. */
-static void crowd(void) {
-  enum { MORE = 6 };
-  struct card more[MORE];
-  cards_begin_small();
-  put_there(1);
-  CHECK(cardsGrid() == 2 + 16, "%u blocks of one of two", cardsGrid());
-  for (int i = 0; i < MORE; i++) cards_connect_one(&more[i]);
-  usleep(1300000); /* those that were started before have gone */
-  put_there(2);
-  CHECK(cardsGrid() == 2 + 64 / (CONTEXTS + MORE), "%u blocks of one of %d", cardsGrid(), CONTEXTS + MORE);
-  most_stay(2 * (CONTEXTS + MORE), 24);
-  for (int i = 0; i < MORE; i++) CHECK(gin->destroyContext(more[i].ginContext) == 0 && gin->closeColl(more[i].coll) == 0);
-  usleep(1300000);
-  put_there(3);
-  CHECK(cardsGrid() == 2 + 16, "%u blocks, when the others have gone", cardsGrid());
   cards_finish();
 }
 
@@ -344,10 +297,10 @@ int main(int count, char **arguments) {
     play(what, 2, -1, lives);
   } else if (strcmp(what, "crowd") == 0) {
     setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
-    play(what, 2, -1, crowd);
+    play_crowd();
   } else if (strcmp(what, "sharing") == 0) {
     quiet = oneGpu = 1;
-    play(what, 2, -1, sharing);
+    play_sharing();
   } else if (strcmp(what, "locked") == 0) {
     play_locked();
   } else if (strcmp(what, "expected") == 0) {
