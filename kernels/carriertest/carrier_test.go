@@ -71,7 +71,7 @@ func puts(short string) string {
 // Every put's data is there when its signal is seen, and so is that of all puts before; signals are counted exactly.
 func TestTraffic(t *testing.T) {
 	for _, table := range tables {
-		for ranks, number := range []string{1: "5000", 2: "30000", 3: "10000", 4: "20000"} {
+		for ranks, number := range []string{1: "3000", 2: "15000", 3: "5000", 4: "10000"} {
 			if ranks == 0 {
 				continue
 			}
@@ -106,13 +106,13 @@ func TestThreads(t *testing.T) {
 
 // The kernel that plays the network card, on threads of this CPU.
 func TestNic(t *testing.T) {
-	if _, err := nic(t, "nic_test", "50000"); err != nil {
+	if _, err := nic(t, "nic_test", "25000"); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestNicThreads(t *testing.T) {
-	if said, err := nic(t, "threads/nic_test", "2000"); err != nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
+	if said, err := nic(t, "threads/nic_test", "1000"); err != nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
 		t.Error(err)
 	}
 }
@@ -172,7 +172,7 @@ func runCard(t *testing.T, variable, name, table, library string, args ...string
 // Ranks put through network cards in software, with memory that comes and goes.
 func TestCardTraffic(t *testing.T) {
 	for _, table := range tables {
-		for ranks, number := range []string{1: "10000", 2: "30000", 3: "10000", 4: "20000"} {
+		for ranks, number := range []string{1: "5000", 2: "15000", 3: "5000", 4: "10000"} {
 			if number != "" {
 				card(t, "card_test", table, shipped, "traffic", fmt.Sprint(ranks), puts(number), seed())
 			}
