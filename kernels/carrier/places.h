@@ -5,6 +5,7 @@
 #ifndef DYN_CARRIER_PLACES_H
 #define DYN_CARRIER_PLACES_H
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,11 +24,15 @@ static inline unsigned dyn_carrier_most(void) {
   return most > 0 && most <= 1024 ? (unsigned)most : DYN_CARRIER_PLACES;
 }
 
-/* Multiprocessors that are not for others in this process; 0: the carrier is not meant to be there, or has no kernel that stays. */
-static inline unsigned dyn_carrier_takes(void) {
-  const char *is = getenv("DYNAMICCL_CARRIER"), *type = getenv("DYNAMICCL_CARRIER_TYPE");
-  if (is == NULL || strcmp(is, "1") != 0 || (type != NULL && strcmp(type, "proxy") == 0)) return 0;
-  return dyn_carrier_most() + DYN_CARRIER_MARGIN;
+static inline bool dyn_carrier_is(const char *name, const char *value) {
+  const char *text = getenv(name);
+  return text != NULL && strcmp(text, value) == 0;
 }
+/* Who starts the program wants it, and of type Proxy, which has no kernel that stays. */
+static inline bool dyn_carrier_is_wanted(void) { return dyn_carrier_is("DYNAMICCL_CARRIER", "1"); }
+static inline bool dyn_carrier_is_proxy(void) { return dyn_carrier_is("DYNAMICCL_CARRIER_TYPE", "proxy"); }
+
+/* Multiprocessors that are not for others in this process. */
+static inline unsigned dyn_carrier_takes(void) { return dyn_carrier_is_wanted() && !dyn_carrier_is_proxy() ? dyn_carrier_most() + DYN_CARRIER_MARGIN : 0; }
 
 #endif

@@ -19,14 +19,10 @@
 
 #include "nic/gdaki_abi.h"
 #include "nic/port.h"
+#include "places.h"
 #include "plugin.h"
 #include "say.h"
 #include "wire.h"
-
-static bool is_wanted(void) {
-  const char *text = getenv("DYNAMICCL_CARRIER");
-  return text != NULL && strcmp(text, "1") == 0;
-}
 
 /* Streams beyond the queues that CUDA gives a program, 8 where the variable is not set, share one, and a launch of ours that comes to
  * stand behind the program's waits for what waits for us: for ever. Half of what README names is what ranks under MPS can have. */
@@ -37,7 +33,7 @@ static bool has_queues(void) {
 }
 
 int plugin_announce(atomic_flag *said, const char *by) {
-  if (!is_wanted()) {
+  if (!dyn_carrier_is_wanted()) {
     carrier_warn("not started: it is for development and tests; DYNAMICCL_CARRIER=1 says that this is meant");
     return ncclInvalidUsage;
   }
@@ -123,7 +119,7 @@ int gin_init(void **ctx, uint64_t commId, ncclDebugLogger_t logger) {
   (void)commId;
   *ctx = NULL;
   carrier_logger(logger);
-  if (!is_wanted() || !has_queues()) return ncclInvalidUsage; /* the network has said so */
+  if (!dyn_carrier_is_wanted() || !has_queues()) return ncclInvalidUsage; /* the network has said so */
   struct carrier_instance *instance = calloc(1, sizeof *instance);
   if (instance == NULL) return ncclSystemError;
   pthread_mutex_init(&instance->lock, NULL);

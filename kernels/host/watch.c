@@ -95,11 +95,15 @@ static void give_up(struct dyn_lsa *lsa, const char *why) {
   gaveUp = true;
 }
 
-/* Under lock. It is no loss to anybody as long as nothing is in want of it: many programs end without destroying their communicators, and
- * their ranks not at once. */
+/* It is no loss to anybody as long as nothing is in want of it: many programs end without destroying their communicators, and their ranks
+ * not at once. */
+static void complain(struct dyn_lsa *lsa) {
+  if (atomic_load(&lsa->dead)) dyn_lsa_missed(lsa);
+}
+
+/* Under lock. */
 static void complain_all(void) {
-  for (struct dyn_lsa *lsa = list; lsa != NULL; lsa = lsa->next)
-    if (atomic_load(&lsa->dead)) dyn_lsa_missed(lsa);
+  for (struct dyn_lsa *lsa = list; lsa != NULL; lsa = lsa->next) complain(lsa);
 }
 
 /* Under lock, but not meanwhile. */
@@ -148,7 +152,7 @@ static void look(struct dyn_lsa *lsa) {
     give_up(lsa, why);
   }
   lsa->diedOnce = rank >= 0;
-  if (atomic_load(&lsa->dead)) dyn_lsa_missed(lsa);
+  complain(lsa);
   for (int l = 0; l < NUM_LANES && rank < 0 && atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa); l++) look_late(lsa, l, dyn_host_ns());
   dyn_gin_check(lsa);
   dyn_gin_look_captured(lsa);

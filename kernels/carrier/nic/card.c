@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../places.h"
 #include "../say.h"
 #include "gdaki_abi.h"
 #include "launches.h"
@@ -226,9 +227,8 @@ static bool make_tables(struct nic_card *card, int nSignals, int nCounters) {
 }
 
 bool nic_is_wanted(void) {
-  const char *type = getenv("DYNAMICCL_CARRIER_TYPE");
-  if (type != NULL && strcmp(type, "proxy") == 0) return false;
-  return nic_kernel_file() != NULL || (type != NULL && strcmp(type, "gdaki") == 0); /* then its lack is said */
+  if (dyn_carrier_is_proxy()) return false;
+  return nic_kernel_file() != NULL || dyn_carrier_is("DYNAMICCL_CARRIER_TYPE", "gdaki"); /* then its lack is said */
 }
 
 struct nic_card *nic_make(struct nic_port *port, int nSignals, int nCounters) {

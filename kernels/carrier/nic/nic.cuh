@@ -317,8 +317,8 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings
     looks = did || q.dueNs != 0 ? 0 : looks + 1;
     if (looks == 0) rings.usedNs = 0;
     if (looks == 0 && !used) used = true, tellUsed(n.report, n.number);
-    /* A kernel that finds nothing when it comes does not stay, and asks with its first look; nor does one that is there for when nobody can launch, whatever there is
-     * to do, as soon as somebody has. */
+    /* A kernel that finds nothing when it comes does not stay, and asks with its first look; nor does one that is there for when nobody can
+     * launch, whatever there is to do, as soon as somebody has. */
     const bool wants = !used || looks > view.control[NIC_IDLE_LOOKS] || n.alone != 0;
     if (wants && rings.usedNs == 0) rings.usedNs = nicUsed(n, used);
     const bool isOver = wants && ((idle && looks != 0) || n.followed != 0 || (looks % kAskLooks == (used ? 0u : 1u) && nicMayEnd(n, rings.usedNs)));

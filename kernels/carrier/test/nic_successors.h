@@ -5,6 +5,11 @@
 #ifndef CARRIER_TEST_NIC_SUCCESSORS_H
 #define CARRIER_TEST_NIC_SUCCESSORS_H
 
+static bool comesIn3s(const std::atomic<bool> &what) {
+  for (int i = 0; i < 3000 && !what; i++) usleep(1000);
+  return what;
+}
+
 /* A card, whose number is n's, until it is over. */
 struct Running {
   std::atomic<bool> over{false};
@@ -13,10 +18,7 @@ struct Running {
     for (uint32_t &word : c.launch) word = 0;
     kernel = std::thread([this, n, helpers] { over = nicRunGrid(dynamicclCarrierNic, n, helpers); });
   }
-  bool ends() {
-    for (int i = 0; i < 3000 && !over; i++) usleep(1000);
-    return over;
-  }
+  bool ends() { return comesIn3s(over); }
   ~Running() { kernel.join(); }
 };
 
@@ -101,14 +103,13 @@ static void successors() {
   c.host.join();
   CHECK(c.launches == 1, "%lu launches", c.launches.load());
 
-  std::atomic<bool> over{false};
   c.tell(NIC_IDLE_LOOKS, 1u << 30);
-  for (uint32_t &word : c.launch) word = 0;
-  std::thread kernel([&] { over = nicRunGrid(dynamicclCarrierNic, c.n, 1); });
-  for (int i = 0; i < 3000 && !over; i++) usleep(1000);
-  CHECK(over, "it stays though it found nothing to do");
-  kernel.join();
+  {
+    Running card(c, c.n, 1);
+    CHECK(card.ends(), "it stays though it found nothing to do");
+  }
 
+  std::atomic<bool> over{false};
   nic n = c.n;
   n.number = 7, n.watchNs = 1000000;
   for (int side : {NIC_MAIN, NIC_SIDE}) {
@@ -125,8 +126,7 @@ static void successors() {
     const uint64_t at = poster_reserve(&q, 1);
     if (layout == GDAKI_200) poster_ring(&q, at + 1); /* of a queue that is one thread's that may be seen first */
     else poster_ready(&q, at, 1);
-    for (int i = 0; i < 3000 && !over; i++) usleep(1000);
-    CHECK(over, "a watch does not see what may be taken");
+    CHECK(comesIn3s(over), "a watch does not see what may be taken");
     sees.join();
     *q.ready = *q.doorbell = at; /* it was none */
   }
@@ -140,8 +140,7 @@ static void successors() {
     usleep(50000);
     CHECK(launched == 0 || (!over && loadHost(&c.report.used) == 7), "a watch went though a kernel is to come");
     storeCount(&c.ended, launched);
-    for (int i = 0; i < 3000 && !over; i++) usleep(1000);
-    CHECK(over, "a watch stays though no kernel is to come");
+    CHECK(comesIn3s(over), "a watch stays though no kernel is to come");
     CHECK(launched != 0 || loadHost(&c.report.used) == 6, "a watch tells of use though no kernel is to come");
     stays.join();
     storeCount(&c.ended, 0);

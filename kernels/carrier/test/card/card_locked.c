@@ -108,11 +108,10 @@ static void await_lapse(const struct dyn_carrier_expected *here) {
   for (uint64_t from = ms_now(); __atomic_load_n(here->lapsed, __ATOMIC_SEQ_CST) < CONTEXTS; usleep(1000)) CHECK(ms_now() - from < 10000, "cards stay though nobody puts");
 }
 
-static void announces(struct dyn_carrier_expected *here, struct dyn_carrier_expected *other) {
-  void *carrier = dlopen(getenv("CARRIER"), RTLD_NOW | RTLD_NOLOAD);
-  dyn_carrier_expected_of *expected_of = carrier == NULL ? NULL : (dyn_carrier_expected_of *)dlsym(carrier, DYN_CARRIER_EXPECTED);
-  const uint8_t *device = (const uint8_t *)cards[0].device;
-  CHECK(expected_of != NULL && !expected_of(device + 1, other) && expected_of(device, here));
+static struct dyn_carrier_expected announces(void) {
+  struct dyn_carrier_expected other;
+  CHECK(!cards_find_expected((const uint8_t *)cards[0].device + 1, &other));
+  return cards_expected(&cards[0]);
 }
 
 /* A kernel of a graph's begins on the GPU, or is over. */
@@ -121,10 +120,9 @@ static void count_replay(const struct dyn_carrier_expected *here, enum dyn_expec
 /* Graphs were captured, of which nobody announces what they replay: however long nobody puts cards are there, when the lock is taken, too, and for
  * a while behind; and when the graph's kernel has begun by then, as long as it runs. Only this rank's are kept from being launched. */
 static void replayed(void) {
-  struct dyn_carrier_expected here;
   pthread_t program;
   start();
-  announces(&here, &here);
+  const struct dyn_carrier_expected here = announces();
   exchange(1);
   __atomic_store_n(here.captured, 1, __ATOMIC_SEQ_CST);
   usleep(1600000);
@@ -150,11 +148,10 @@ static void replayed(void) {
  * cards are there before the lock is taken and stay as long as the kernel runs, which gets to putting later than they stay otherwise, and again,
  * and again. */
 static void expected(void) {
-  struct dyn_carrier_expected here, other;
   pthread_t program;
   uint64_t put = 1;
   start();
-  announces(&here, &other);
+  const struct dyn_carrier_expected here = announces();
   exchange(put);
   for (uint64_t round = 2; round <= 3; round++) {
     await_lapse(&here);

@@ -37,11 +37,16 @@ bool cards_connect_of(void *instance, struct card *card) {
   return made;
 }
 
-struct dyn_carrier_expected cards_expected(const struct card *card) {
-  struct dyn_carrier_expected expected;
+bool cards_find_expected(const void *device, struct dyn_carrier_expected *expected) {
   void *carrier = dlopen(getenv("CARRIER"), RTLD_NOW | RTLD_NOLOAD);
   dyn_carrier_expected_of *expected_of = carrier == NULL ? NULL : (dyn_carrier_expected_of *)dlsym(carrier, DYN_CARRIER_EXPECTED);
-  CHECK(expected_of != NULL && expected_of(card->device, &expected));
+  CHECK(expected_of != NULL);
+  return expected_of(device, expected);
+}
+
+struct dyn_carrier_expected cards_expected(const struct card *card) {
+  struct dyn_carrier_expected expected;
+  CHECK(cards_find_expected(card->device, &expected));
   return expected;
 }
 

@@ -38,6 +38,7 @@ bool cards_connect_if(struct card *card);  /* likewise; false: the context was r
 bool cards_connect_of(void *instance, struct card *card); /* likewise, of another communicator */
 /* Where the carrier is told of kernels on a card's communicator. */
 struct dyn_carrier_expected cards_expected(const struct card *card);
+bool cards_find_expected(const void *device, struct dyn_carrier_expected *expected); /* by its handle; false: it is nobody's */
 void cards_start(void); /* NCCL's progress thread */
 /* Version 14: the thread has contexts of one more device communicator (NULL: none) from its next turn on; waits: it has none, and does nothing. */
 void cards_beside(void *ginContext, bool waits);
