@@ -6,7 +6,7 @@
 # Environment: TUNINGS="WARP,BLOCK,PART,HELPERS ..." (DYNAMICCL_CARRIER_SIZES of each run: bytes that are a warp's,
 # that are one block's, that another block's part has at least, and how many such blocks; - is what the card has by itself);
 # COMMIT=NAME where there is no git; SIZES=BYTES,...; FATBINS="FILE ..." kernels of the card to be measured in place of lib/dynamiccl-carrier.fatbin, each with all
-# tunings, or with one: FILE=TUNING; LIMIT=20 seconds for each run; NCCL_LIB=FILE libnccl.so.2, GIN=PROGRAM and, with NCCL 2.30.5 and
+# tunings, or with one: FILE=TUNING; LIMIT=60 seconds for each run; NCCL_LIB=FILE libnccl.so.2, GIN=PROGRAM and, with NCCL 2.30.5 and
 # later, GIN_TYPE, as gin.sh has them: GIN_TYPE=3 is the card, 2 copies that the host drives, which no tuning is for (TUNINGS=-).
 set -euo pipefail
 . "$(dirname "$0")/usage.sh"
@@ -37,7 +37,9 @@ for fatbin in ${FATBINS:-lib/dynamiccl-carrier.fatbin}; do
   for tuning in $tunings; do
     [ "$tuning" = - ] && unset DYNAMICCL_CARRIER_SIZES || export DYNAMICCL_CARRIER_SIZES=$tuning
     printf '{"figure":"gin trips","kernel":"%s","sizes":"%s"}\n' "$(basename "${fatbin%%=*}" .fatbin)" "$tuning" | tee -a "$out"
-    timeout -k 5 "${LIMIT:-20}" "$GIN" --ranks 2 --contexts 1 --trips --sizes "${SIZES:-8,4096,16384,32768,65536,131072,262144,1048576,4194304}" | tee -a "$out" || failed=1
+    status=0
+    timeout -k 5 "${LIMIT:-60}" "$GIN" --ranks 2 --contexts 1 --trips --sizes "${SIZES:-8,4096,16384,32768,65536,131072,262144,1048576,4194304}" | tee -a "$out" || status=$?
+    [ "$status" -eq 0 ] || { failed=1; echo "gin --trips: exit status $status (3: no GIN, the lines say why; 124 and 137: not done after LIMIT=${LIMIT:-60} s)" >&2; }
   done
 done
 exit $failed
