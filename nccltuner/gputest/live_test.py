@@ -60,6 +60,13 @@ class Mix(Tree):
                              (want, 0, 2, 70 - overruled, 3, 7), said)
             self.assertIn(says, said)
 
+    def test_what_communicators_had_of_gin(self):
+        comms = [{"id": str(n), "ranks": 4, "nodes": 2, **({"gin": "in flight, gdaki, 4 contexts"} if n < 2 else {})} for n in range(3)]
+        with open(self.path("bin/dynamiccld.status"), "w") as f:
+            json.dump({"samples": 400, "publications": 9, "comms": comms, "core": {}}, f)
+        self.mix("cases.sh", self.path("out"))
+        self.assertEqual(json.loads(self.read("out").splitlines()[-1])["gin"], {"4 ranks on 2 nodes: in flight, gdaki, 4 contexts": 2, "4 ranks on 2 nodes: none": 1})
+
     def test_more_ranks_than_gpus_are_asked_for_by_mps(self):
         code, calls, said = self.mix("cases.sh", self.path("out"), RANKS="4")
         self.assertEqual((code, calls), (2, []))

@@ -120,7 +120,7 @@ E3
 # ran another algorithm than was chosen; where what ran is not what was chosen for another reason, the line has the reason's count.
 summary() {
   python3 - "$logs/statuses.jsonl" "$logs/daemon.log" "$out" "$gpus" "$ranks" "$@" <<'E3'
-import json, os, sys
+import collections, json, os, sys
 statuses_path, log_path, out, gpus, ranks, figure, kills, code = sys.argv[1:]
 statuses = [json.loads(l) for l in open(statuses_path)]
 log = open(log_path, errors="replace").read()
@@ -142,6 +142,9 @@ for key in ("chosen", "default", "overruled", "not_known", "aggregated", "disagr
     line["ran_" + key] = sum(c.get("ran", {}).get(key, 0) for c in cores)
 line["plans_agreed"] = sum(c.get("plans_agreed", 0) for c in cores)  # by ranks that are on several hosts
 line["over_gin"] = sum(c.get("over_gin", 0) for c in cores)
+gin = {c["id"]: f"{c['ranks']} ranks on {c['nodes']} nodes: {c.get('gin') or 'none'}" for c in comms}  # in a communicator's last status
+if any(c.get("gin") for c in comms):
+    line["gin"] = dict(collections.Counter(gin.values()))
 for key in ("decisions", "ignored"):  # of the communicators that lived then
     line[key + "_most_in_a_status"] = max((s.get(key, 0) for s in statuses), default=0)
 line["log_warnings"] = sum("level=WARN" in l or "level=ERROR" in l for l in log.splitlines())
