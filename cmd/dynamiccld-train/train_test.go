@@ -44,7 +44,7 @@ func (w *world) refusesOthers(line string) {
 	w.t.Helper()
 	for args, want := range map[string]string{
 		"":                            "--resume goes on with it",
-		"--resume --seed 2":           "another recipe",
+		"--resume --seed 2":           "another recipe, with seed 1, not 2: ",
 		"--resume --validate-every 7": "--validate-every 3",
 		"--resume --hold-out socket":  "other tables",
 	} {

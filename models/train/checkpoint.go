@@ -84,7 +84,7 @@ func (t *Trainer) Resume(file []byte) error {
 		mine.Objective = its.Objective
 	}
 	if its != mine {
-		return fmt.Errorf("it is of another recipe (%+v, not %+v): start anew or give the same one: %w", c.Recipe, t.recipe, ErrBadCheckpoint)
+		return fmt.Errorf("it is of another recipe, with %s: give the same one or start anew: %w", its.unlike(mine), ErrBadCheckpoint)
 	}
 	prints := t.fingerprints()
 	same := len(prints) == len(c.Tables)
