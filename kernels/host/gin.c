@@ -106,7 +106,7 @@ static bool make_comm(struct dyn_lsa *lsa, const uint8_t id[128]) {
 /* What was granted need not be what was asked for. */
 static bool make_device(struct dyn_lsa *lsa, struct dyn_gin_life *life, int type) {
   struct dyn_gin_lives *gin = lsa->gin;
-  const struct dyn_gin_wants wants = {.type = type, .contexts = DYN_GIN_MAX_CONTEXTS, .signals = NUM_LANES * (int)dyn_gin_signals((int)lsa->nRanks),
+  const struct dyn_gin_wants wants = {.type = type, .contexts = gin->contexts, .signals = NUM_LANES * (int)dyn_gin_signals((int)lsa->nRanks),
                                       .counters = NUM_LANES * (int)dyn_gin_counters((int)lsa->nRanks)};
   if (!ended(lsa, dyn_gin_ask(gin->nccl, gin->comm, &wants, &life->device), "ncclDevCommCreate")) return false;
   life->granted = dyn_gin_granted(gin->nccl->version, &life->device);

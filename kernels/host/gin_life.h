@@ -55,6 +55,7 @@ struct dyn_gin_granted {
 /* Of what types a device communicator can be asked for, in the order in which they are, the same on all ranks. An ncclResult_t. */
 int dyn_gin_types(const struct dyn_gin_nccl *nccl, void *comm, size_t *count, int types[DYN_GIN_LIVES]);
 uint32_t dyn_gin_backend_of(int type); /* DYN_BACKEND_*, or DYN_GIN_NO_BACKEND */
+int dyn_gin_least_contexts(const struct dyn_offer *offers, uint32_t nRanks); /* that all of these ranks let a communicator have */
 /* ncclDevCommCreate. */
 int dyn_gin_ask(const struct dyn_gin_nccl *nccl, void *comm, const struct dyn_gin_wants *wants, union dyn_nccl_dev_comm *device);
 struct dyn_gin_granted dyn_gin_granted(int version, const union dyn_nccl_dev_comm *device);
@@ -103,6 +104,7 @@ struct dyn_gin_lives {
   const struct dyn_gin_nccl *nccl;
   void *comm; /* ncclComm_t, of GIN alone */
   unsigned lateS; /* by which peers may come later to a step of NCCL's, beside its own time */
+  int contexts; /* that are asked for, by all ranks alike: as many as every one of them lets it have */
   bool narrow; /* kernels may have less CTAs than any has, which ranks on other hosts do not know: none is offered */
   atomic_bool parting; /* the last exchange: a peer that does not answer there is no loss */
   struct dyn_gin_life each[DYN_GIN_LIVES]; /* uninitialised: it was not begun */
@@ -141,7 +143,7 @@ const char *dyn_gin_step_name(uint64_t step);
 /* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not,
  * and the kernel may still run. */
 const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uint64_t waitNs, char why[512]);
-/* Fills in how many CTAs kernels may have: from peers, of whom it is known. */
+/* Fills in how many CTAs kernels may have, and how many contexts there are to be: from peers, of whom it is known. */
 void dyn_gin_bound(const struct dyn_lsa *lsa, struct dyn_gin_lives *gin);
 /* DYN_ABLE_GIN of each backend, and DYN_ABLE_CONTEXTS; or 0. */
 uint32_t dyn_gin_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes);

@@ -154,7 +154,9 @@ static bool some_elsewhere(const struct dyn_lsa *lsa) {
 }
 
 void dyn_gin_bound(const struct dyn_lsa *lsa, struct dyn_gin_lives *gin) {
-  gin->narrow = lsa->mostCtas < DYN_GIN_CALLS && some_elsewhere(lsa);
+  bool hosts = some_elsewhere(lsa);
+  gin->narrow = lsa->mostCtas < DYN_GIN_CALLS && hosts;
+  gin->contexts = hosts ? DYN_GIN_MAX_CONTEXTS : dyn_gin_least_contexts(lsa->peers, lsa->nRanks);
 }
 
 /* CTAs of a hierarchical kernel wait for each other, so all of them are to find a place: as many channels as have, or, where there is none for

@@ -32,6 +32,7 @@ struct dyn_offer {
   uint8_t gpu[16];    /* CUuuid; 0: not known */
   uint32_t multiprocessors; /* likewise */
   uint32_t mostCtas; /* that the program lets a kernel of NCCL's have, in whose place ours run; 0: it does not say */
+  uint32_t contexts; /* of GIN, that the program lets a communicator have (NCCL_GIN_NCONTEXTS); 0: likewise */
 };
 
 /* The GPU of this thread's context, as a rank's part of the record has it; nothing where there is no context. */

@@ -91,6 +91,9 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_carrier.c", "life->lanes[LANE_GRAPHS].ended = life->expected.replayed;", "", "expected"},
 		{"memory.c", "all > others ? all - others : 1", "all", "expected"},
 		{"gin_carrier.c", "if (__atomic_load_n(expected->lapsed, __ATOMIC_SEQ_CST) == 0) return;", "return;", "expected"},
+		{"gin_versions.c", "contexts = least(contexts, (int)offers[r].contexts);", "contexts = (int)offers[r].contexts;", "contexts"},
+		{"gin_run.c", "hosts ? DYN_GIN_MAX_CONTEXTS : ", "", "contexts"},
+		{"gin.c", ".contexts = gin->contexts,", ".contexts = DYN_GIN_MAX_CONTEXTS,", "contexts"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
