@@ -137,6 +137,7 @@ static void all_of_several(void) {
   give_up_in_lanes();
   play("trips by the first of both", 2, trips_told_closely);
   all_contexts();
+  late_of_several();
   steps_wait_s("1");
   fault("silent", "1", "3");
   play("first silent", 3, first_silent);
