@@ -51,7 +51,8 @@ static uint32_t near_room(const struct dyn_lsa *lsa, int collective, uint64_t by
          1u << DYN_KERNEL_BULK;
 }
 
-bool dyn_lsa_near(const struct dyn_lsa *lsa) { return lsa->bases[lsa->rank] != 0; }
+/* All peers' memory was opened, and not only this rank's, which comes before some. */
+bool dyn_lsa_near(const struct dyn_lsa *lsa) { return lsa->lanes[LANE_CALLS].domain.calls != NULL; }
 
 uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes) {
   return (dyn_lsa_near(lsa) ? near_room(lsa, collective, bytes) : 0) | dyn_gin_room(lsa, collective, bytes);

@@ -94,6 +94,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_versions.c", "contexts = least(contexts, (int)offers[r].contexts);", "contexts = (int)offers[r].contexts;", "contexts"},
 		{"gin_run.c", "hosts ? DYN_GIN_MAX_CONTEXTS : ", "", "contexts"},
 		{"gin.c", ".contexts = gin->contexts,", ".contexts = DYN_GIN_MAX_CONTEXTS,", "contexts"},
+		{"launch.c", "lsa->lanes[LANE_CALLS].domain.calls != NULL", "lsa->bases[lsa->rank] != 0", "near"},
 		{"watch.c", "dyn_gin_backend_name(life->state.backend)", "dyn_gin_backend_name(lsa->gin->each[0].state.backend)", "either"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {

@@ -370,6 +370,7 @@ int main(int argc, char **argv) {
   if (argc > 3 && strcmp(argv[3], "late") == 0) return all_late(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "places") == 0) return all_places(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "memory") == 0) return play("no memory", 2, no_memory), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "near") == 0) return play("near on some", 3, near_on_some), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "lanes") == 0) give_up_in_lanes(), probes_give_up();
   setenv("FAKEGPU_OPTIONS", "--nccl 2.32.3", 1);
   if (argc > 3 && strcmp(argv[3], "lanes") == 0) return lanes_of_several(), unlink(kernels) != 0;
