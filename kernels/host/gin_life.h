@@ -117,11 +117,11 @@ bool dyn_trips_make(struct dyn_gin_life *life, uint32_t nRanks);
 void dyn_trips_free(struct dyn_gin_life *life);
 
 /* gin_carrier.c: asks whether kernels are to be announced, and to whom, once. And before each launch in the lane of calls: waits until the carrier
- * is ready, 2 s at most, and not at all while kernels follow each other; when that was, 0: nobody is told. And behind it, if it went well, where the
+ * is ready, 2 s at most, and not at all while kernels follow each other, nor once they are to give up; when that was, 0: nobody is told. And behind it, if it went well, where the
  * carrier is waited for again if the launch was kept for long; that it is over a kernel says itself. */
 void dyn_gin_expect(struct dyn_gin_life *life, int version);
-uint64_t dyn_gin_announce(const struct dyn_carrier_expected *expected);
-void dyn_gin_launched(const struct dyn_carrier_expected *expected, uint64_t announcedNs);
+uint64_t dyn_gin_announce(const struct dyn_gin_life *life);
+void dyn_gin_launched(const struct dyn_gin_life *life, uint64_t announcedNs);
 /* What a graph holds is replayed whenever the program likes, which nobody announces, as long as it exists. */
 void dyn_gin_captured(const struct dyn_carrier_expected *expected, enum dyn_expected_graphs graphs);
 void dyn_gin_left(const struct dyn_lsa *lsa, const struct dyn_gin_life *life); /* with the communicator; where GIN stays behind it */

@@ -21,9 +21,9 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_g
   call->gin.closely = lane == LANE_CALLS && closely; /* what a graph holds it runs for ever */
   if (contexts > 0 && contexts < call->gin.contexts) call->gin.contexts = contexts;
   call->slots = life->window;
-  const uint64_t announcedNs = lane == LANE_CALLS ? dyn_gin_announce(&life->expected) : 0;
+  const uint64_t announcedNs = lane == LANE_CALLS ? dyn_gin_announce(life) : 0;
   int error = dyn_host_driver()->cuLaunchKernelEx(&config, grid->function, arguments, NULL);
-  if (lane == LANE_CALLS && error == 0) dyn_gin_launched(&life->expected, announcedNs);
+  if (lane == LANE_CALLS && error == 0) dyn_gin_launched(life, announcedNs);
   return error;
 }
 

@@ -76,11 +76,11 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", "  call->gin.about = about;\n", "", "late"},
 		{"gin.c", "&words->late[l], .lateNs", "&words->late[0], .lateNs", "late"},
 		{"watch.c", "&words->late[lane], life->lanes[lane].lateNs", "&words->late[0], life->lanes[lane].lateNs", "late"},
-		{"gin_run.c", "lane == LANE_CALLS ? dyn_gin_announce(&life->expected) : 0;", "lane == LANE_CALLS ? dyn_host_ns() : 0;", "expected"},
-		{"gin_run.c", "lane == LANE_CALLS ? dyn_gin_announce(&life->expected) : 0;", "dyn_gin_announce(&life->expected);", "expected"},
-		{"gin_run.c", "if (lane == LANE_CALLS && error == 0) dyn_gin_launched(&life->expected, announcedNs);", "", "expected"},
+		{"gin_run.c", "lane == LANE_CALLS ? dyn_gin_announce(life) : 0;", "lane == LANE_CALLS ? dyn_host_ns() : 0;", "expected"},
+		{"gin_run.c", "lane == LANE_CALLS ? dyn_gin_announce(life) : 0;", "dyn_gin_announce(life);", "expected"},
+		{"gin_run.c", "if (lane == LANE_CALLS && error == 0) dyn_gin_launched(life, announcedNs);", "", "expected"},
 		{"gin_run.c", "if (lane == LANE_CALLS && error == 0) dyn_gin_launched", "if (lane == LANE_CALLS) dyn_gin_launched", "expected"},
-		{"gin_carrier.c", "if (dyn_host_ns() - announcedNs > KEPT_NS) ask(expected);", "", "expected"},
+		{"gin_carrier.c", "if (dyn_host_ns() - announcedNs > KEPT_NS) ask(life);", "", "expected"},
 		{"gin_carrier.c", "life->lanes[LANE_CALLS].ended = life->expected.ended;", "", "expected"},
 		{"launch.c", "if (lane == LANE_GRAPHS) dyn_gin_captured(&l->life->expected, DYN_EXPECTED_GRAPHS);", "", "expected"},
 		{"gin_run.c", "  int error = dyn_host_driver()->cuLaunchKernelEx", "  if (lane == LANE_GRAPHS) dyn_gin_captured(&life->expected, DYN_EXPECTED_GRAPHS);\n  int error = dyn_host_driver()->cuLaunchKernelEx", "expected"},
@@ -96,6 +96,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin.c", ".contexts = gin->contexts,", ".contexts = DYN_GIN_MAX_CONTEXTS,", "contexts"},
 		{"launch.c", "lsa->lanes[LANE_CALLS].domain.calls != NULL", "lsa->bases[lsa->rank] != 0", "near"},
 		{"watch.c", "dyn_gin_backend_name(life->state.backend)", "dyn_gin_backend_name(lsa->gin->each[0].state.backend)", "either"},
+		{"gin_carrier.c", "__atomic_load_n(stop, __ATOMIC_ACQUIRE) == 0 &&", "", "expected"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {

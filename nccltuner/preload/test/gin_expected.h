@@ -129,6 +129,31 @@ static void expected(void) {
   leaves_places(now); /* there are graphs */
 }
 
+static void *stop_soon(void *nothing) {
+  usleep(200000);
+  dyn_lsa_stop(lsa, "the program aborted the communicator");
+  return nothing;
+}
+
+/* Another thread aborts it, which takes it away soon: who waits for the carrier has gone by then. */
+static void expected_when_stopped(void) {
+  void *carrier = dlopen(getenv("GIN_CARRIER"), RTLD_NOW | RTLD_LOCAL);
+  CHECK(carrier != NULL);
+  lapsed = dlsym(carrier, "fakeLapsed");
+  begin();
+  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  pthread_t stops;
+  meet();
+  __atomic_store_n(lapsed, 1, __ATOMIC_SEQ_CST);
+  CHECK(pthread_create(&stops, NULL, stop_soon, NULL) == 0);
+  uint64_t from = now_ms();
+  issue(&s, 0);
+  CHECK(now_ms() - from >= 150 && now_ms() - from < 1500, "the carrier is waited for %d ms for a kernel that gives up", (int)(now_ms() - from));
+  CHECK(pthread_join(stops, NULL) == 0);
+  wait_for_all();
+  dyn_lsa_close(lsa);
+}
+
 /* Where a whole node is late some CTAs of the others' kernels are over, and others have to put when it comes: the kernel is not over. */
 static void expected_while_late(void) {
   void *carrier = dlopen(getenv("GIN_CARRIER"), RTLD_NOW | RTLD_LOCAL);
