@@ -314,7 +314,9 @@ bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uin
   for (int i = 0; i < DYN_GIN_LIVES; i++) gin->each[i].state.told = told[i], gin->each[i].module = module;
   lsa->gin = gin;
   begin_life(&gin->each[0]);
-  bool made = gin->nccl != NULL && module != NULL ? begin(lsa, id) : fail(gin, "its kernels do not load");
+  const char *against = gin->nccl == NULL || module == NULL ? "its kernels do not load" : NULL;
+  if (against == NULL && !dyn_gin_can_agree(gin->nccl->version, lsa->peers, lsa->nRanks)) against = "NCCL_GIN_NCONTEXTS is not the same on all ranks";
+  bool made = against == NULL ? begin(lsa, id) : fail(gin, "%s", against);
   if (made) {
     tell(lsa, self);
     if (gin->narrow)

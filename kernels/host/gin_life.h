@@ -56,6 +56,8 @@ struct dyn_gin_granted {
 int dyn_gin_types(const struct dyn_gin_nccl *nccl, void *comm, size_t *count, int types[DYN_GIN_LIVES]);
 uint32_t dyn_gin_backend_of(int type); /* DYN_BACKEND_*, or DYN_GIN_NO_BACKEND */
 int dyn_gin_least_contexts(const struct dyn_offer *offers, uint32_t nRanks); /* that all of these ranks let a communicator have */
+/* False: NCCL of that version makes different numbers of them on these ranks, which wait for each other there. */
+bool dyn_gin_can_agree(int version, const struct dyn_offer *offers, uint32_t nRanks);
 /* ncclDevCommCreate. */
 int dyn_gin_ask(const struct dyn_gin_nccl *nccl, void *comm, const struct dyn_gin_wants *wants, union dyn_nccl_dev_comm *device);
 struct dyn_gin_granted dyn_gin_granted(int version, const union dyn_nccl_dev_comm *device);

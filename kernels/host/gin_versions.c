@@ -67,10 +67,21 @@ uint32_t dyn_gin_own_contexts(void) {
   return n >= 1 && n <= DYN_GIN_MAX_CONTEXTS && *end == '\0' ? (uint32_t)n : 0;
 }
 
+static int contexts_of(const struct dyn_offer *offer) { return offer->contexts > 0 ? (int)offer->contexts : DYN_GIN_MAX_CONTEXTS; }
+
+bool dyn_gin_can_agree(int version, const struct dyn_offer *offers, uint32_t nRanks) {
+  int here = 0; /* of ranks on other hosts nothing is known */
+  for (uint32_t r = 0; r < nRanks && version == 22809; r++) {
+    if (offers[r].pid == 0) continue;
+    if (here != 0 && contexts_of(&offers[r]) != here) return false;
+    here = contexts_of(&offers[r]);
+  }
+  return true;
+}
+
 int dyn_gin_least_contexts(const struct dyn_offer *offers, uint32_t nRanks) {
   int contexts = DYN_GIN_MAX_CONTEXTS;
-  for (uint32_t r = 0; r < nRanks; r++)
-    if (offers[r].contexts > 0) contexts = least(contexts, (int)offers[r].contexts);
+  for (uint32_t r = 0; r < nRanks; r++) contexts = least(contexts, contexts_of(&offers[r]));
   return contexts;
 }
 

@@ -194,7 +194,7 @@ static int lsa_size(const struct ncclComm *comm) {
 static void grant_old(const struct step *step, struct fake_gin *gin, int locals) {
   const struct ncclComm *comm = step->comm;
   step->device->v22809 = (struct dyn_nccl_dev_comm_22809){
-      .rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .lsaRank = comm->rank.rank % locals, .lsaSize = locals, .ginContextCount = FAKE_GIN_CONTEXTS,
+      .rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .lsaRank = comm->rank.rank % locals, .lsaSize = locals, .ginContextCount = (uint8_t)(step->contexts < FAKE_GIN_CONTEXTS ? step->contexts : FAKE_GIN_CONTEXTS),
       .ginTypes = {DYN_NCCL_GIN_PROXY, DYN_NCCL_GIN_PROXY}, .ginHandles = {gin, gin}, .ginSignalCount = step->signals, .ginCounterCount = step->counters};
 }
 
@@ -247,7 +247,10 @@ static ncclResult_t read_new(const struct dyn_nccl_requirements_23203 *wants, st
   return 0;
 }
 
+/* Whatever it is asked for. */
 static ncclResult_t read_old(const struct dyn_nccl_requirements_22809 *wants, struct step *step) {
+  const char *contexts = getenv("NCCL_GIN_NCONTEXTS");
+  step->contexts = contexts == NULL ? DYN_GIN_MAX_CONTEXTS : atoi(contexts);
   step->type = DYN_NCCL_GIN_PROXY, step->signals = wants->ginSignalCount, step->counters = wants->ginCounterCount;
   return 0;
 }

@@ -91,7 +91,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_carrier.c", "life->lanes[LANE_GRAPHS].ended = life->expected.replayed;", "", "expected"},
 		{"memory.c", "all > others ? all - others : 1", "all", "expected"},
 		{"gin_carrier.c", "if (__atomic_load_n(expected->lapsed, __ATOMIC_SEQ_CST) == 0) return;", "return;", "expected"},
-		{"gin_versions.c", "contexts = least(contexts, (int)offers[r].contexts);", "contexts = (int)offers[r].contexts;", "contexts"},
+		{"gin_versions.c", "contexts = least(contexts, contexts_of(&offers[r]));", "contexts = contexts_of(&offers[r]);", "contexts"},
 		{"gin_run.c", "hosts ? DYN_GIN_MAX_CONTEXTS : ", "", "contexts"},
 		{"gin.c", ".contexts = gin->contexts,", ".contexts = DYN_GIN_MAX_CONTEXTS,", "contexts"},
 		{"launch.c", "lsa->lanes[LANE_CALLS].domain.calls != NULL", "lsa->bases[lsa->rank] != 0", "near"},

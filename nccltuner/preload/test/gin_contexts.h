@@ -26,6 +26,26 @@ static void as_many_elsewhere(void) {
   as_many_contexts();
 }
 
+/* 2.28.9 makes as many as each rank's variable says, and ranks would wait for each other in it. */
+static void different_contexts(void) {
+  say_contexts();
+  load();
+  CHECK(!make_gin() && dyn_gin_now(lsa) == DYN_GIN_FAILED && lsa->gin->comm == NULL, "NCCL is asked for what it cannot make");
+  meet();
+  dyn_lsa_close(lsa);
+}
+
+static void all_contexts_of_older(void) {
+  static const char *const says[][2] = {{"1", "1"}, {NULL, "4"}, {"1", "2"}, {NULL, "1"}};
+  for (size_t i = 0; i < sizeof says / sizeof *says; i++) {
+    contexts = i == 0 ? 1 : 2;
+    memcpy(saysContexts, says[i], sizeof says[i]);
+    play("contexts of 2.28.9", 2, i < 2 ? as_many_contexts : different_contexts);
+  }
+  contexts = 2;
+  memset(saysContexts, 0, sizeof saysContexts);
+}
+
 static void all_contexts(void) {
   static const struct { unsigned contexts; const char *says[3]; } wants[] = {
       {1, {"1", "1", "1"}}, {1, {"1", "2", NULL}}, {1, {NULL, "4", " 0x1"}}, {2, {"2", "2", "2"}}, {2, {NULL, NULL, NULL}}, {2, {"0", "-1", "5"}}, {2, {"one", "1x", ""}}, {2, {"4294967297", "4", "3"}}};

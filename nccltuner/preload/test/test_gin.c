@@ -333,6 +333,7 @@ static void all_of_one(void) {
   play_on(2, "choice", 2, choice);
   play_on(2, "choice", 4, choice);
   all_places();
+  all_contexts_of_older();
   play("able", 2, able);
   steps_wait_s(IN_VAIN);
   play("silent", 3, silent);
@@ -372,6 +373,7 @@ int main(int argc, char **argv) {
   if (argc > 3 && strcmp(argv[3], "places") == 0) return all_places(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "memory") == 0) return play("no memory", 2, no_memory), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "near") == 0) return play("near on some", 3, near_on_some), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "contexts") == 0) all_contexts_of_older();
   if (argc > 3 && strcmp(argv[3], "lanes") == 0) give_up_in_lanes(), probes_give_up();
   setenv("FAKEGPU_OPTIONS", "--nccl 2.32.3", 1);
   if (argc > 3 && strcmp(argv[3], "lanes") == 0) return lanes_of_several(), unlink(kernels) != 0;
