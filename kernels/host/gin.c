@@ -308,9 +308,9 @@ bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uin
     memcpy(lsa->peers, offers, lsa->nRanks * sizeof *offers);
     lsa->mostCtas = dyn_most_ctas(offers, lsa->nRanks);
   }
+  gin->nccl = dyn_gin_nccl();
   dyn_gin_bound(lsa, gin);
   atomic_store(&lsa->ready, true); /* their processes are watched from here on */
-  gin->nccl = dyn_gin_nccl();
   for (int i = 0; i < DYN_GIN_LIVES; i++) gin->each[i].state.told = told[i], gin->each[i].module = module;
   lsa->gin = gin;
   begin_life(&gin->each[0]);

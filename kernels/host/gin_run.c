@@ -157,6 +157,8 @@ void dyn_gin_bound(const struct dyn_lsa *lsa, struct dyn_gin_lives *gin) {
   bool hosts = some_elsewhere(lsa);
   gin->narrow = lsa->mostCtas < DYN_GIN_CALLS && hosts;
   gin->contexts = hosts ? DYN_GIN_MAX_CONTEXTS : dyn_gin_least_contexts(lsa->peers, lsa->nRanks);
+  if (hosts && dyn_gin_own_contexts() > 0 && gin->nccl != NULL && gin->nccl->version != 22809)
+    dyn_host_say("rank %u of %u: NCCL_GIN_NCONTEXTS, which ranks on other hosts do not know, is passed over: %d contexts", lsa->rank, lsa->nRanks, gin->contexts);
 }
 
 /* CTAs of a hierarchical kernel wait for each other, so all of them are to find a place: as many channels as have, or, where there is none for
