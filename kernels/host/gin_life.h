@@ -170,8 +170,9 @@ void dyn_gin_stop(struct dyn_lsa *lsa);
 bool dyn_gin_in_flight(const struct dyn_lsa *lsa);
 /* Asks CUDA whether calls are over. */
 void dyn_gin_look(struct dyn_lsa *lsa);
-/* Whether a kernel of a call has waited too long, in any thread: then all of this communicator stops, for what the kernel left is no result. */
-void dyn_gin_check(struct dyn_lsa *lsa);
+/* Whether a kernel of a call has waited too long, in any thread: then all of this communicator stops, for what the kernel left is no result. True: it
+ * does so now, and nobody has said why yet. */
+bool dyn_gin_check(struct dyn_lsa *lsa);
 /* Whether a kernel has given up as it was stopped. */
 bool dyn_gin_missed(const struct dyn_lsa *lsa);
 

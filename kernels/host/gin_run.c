@@ -236,15 +236,15 @@ bool dyn_gin_missed(const struct dyn_lsa *lsa) {
 }
 
 /* Its word comes before the kernel's end, which the program may see. */
-void dyn_gin_check(struct dyn_lsa *lsa) {
+bool dyn_gin_check(struct dyn_lsa *lsa) {
   struct dyn_gin_lives *gin = lsa->gin;
-  if (gin == NULL || dyn_lsa_stopped(lsa) || atomic_load(&gin->parting)) return;
+  if (gin == NULL || dyn_lsa_stopped(lsa) || atomic_load(&gin->parting)) return false;
   for (int i = 0; i < DYN_GIN_LIVES; i++) {
     const struct dyn_gin_life *life = &gin->each[i];
     if (!dyn_gin_usable(&life->state) || __atomic_load_n(&life->words->stop, __ATOMIC_ACQUIRE) == 0) continue;
     char text[512], *why = fault_of(lsa, life->words, text) == NULL ? NULL : strdup(text); /* kept for who asks later */
     dyn_lsa_stop(lsa, why == NULL ? "a rank was waited for in vain" : why);
-    dyn_lsa_complain(lsa);
-    return;
+    return true;
   }
+  return false;
 }

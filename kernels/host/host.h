@@ -175,7 +175,7 @@ uint32_t dyn_lsa_rank(const struct dyn_lsa *lsa);
  * most often no loss to anybody. */
 void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why);
 bool dyn_lsa_stopped(const struct dyn_lsa *lsa);
-/* The same, and looks whether a kernel on GIN has waited too long just now. */
+/* The same, and looks whether a kernel on GIN has waited too long just now, of which nothing is said yet. */
 bool dyn_lsa_gave_up(struct dyn_lsa *lsa);
 /* Whether a call was in want of who is gone: it was refused, or its kernel has given up. For who asks for errors, perhaps when the program has
  * destroyed the CUDA context. A rank whose process has ended, and that nobody waits for, is no error: some go before others. True because a

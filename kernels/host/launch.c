@@ -357,12 +357,12 @@ bool dyn_lsa_gave_up(struct dyn_lsa *lsa) {
 }
 
 bool dyn_lsa_missed(struct dyn_lsa *lsa) {
-  if (!atomic_load(&lsa->missed) && dyn_words_there(lsa) && dyn_lsa_gave_up(lsa) &&
+  bool looks = !atomic_load(&lsa->missed) && dyn_words_there(lsa), overGin = looks && dyn_gin_check(lsa);
+  if (looks && dyn_lsa_stopped(lsa) &&
       (__atomic_load_n((uint32_t *)lsa->scratch->words, __ATOMIC_ACQUIRE) & DYN_STOP_MISSED || dyn_gin_missed(lsa)))
     atomic_store(&lsa->missed, true);
-  if (!atomic_load(&lsa->missed)) return false;
-  if (atomic_load(&lsa->dead)) dyn_lsa_complain(lsa);
-  return true;
+  if (overGin || (atomic_load(&lsa->missed) && atomic_load(&lsa->dead))) return dyn_lsa_complain(lsa), true;
+  return atomic_load(&lsa->missed);
 }
 
 void dyn_lsa_complain(struct dyn_lsa *lsa) {

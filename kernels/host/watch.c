@@ -154,7 +154,7 @@ static void look(struct dyn_lsa *lsa) {
   lsa->diedOnce = rank >= 0;
   complain(lsa);
   for (int l = 0; l < NUM_LANES && rank < 0 && atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa); l++) look_late(lsa, l, dyn_host_ns());
-  dyn_gin_check(lsa);
+  if (dyn_gin_check(lsa)) dyn_lsa_complain(lsa);
   dyn_gin_look_captured(lsa);
   if (!asks && dyn_gin_in_flight(lsa)) asks = dyn_thread_start(ask, NULL);
   if (dyn_lsa_look != NULL && atomic_load(&lsa->ready)) dyn_lsa_look(lsa);

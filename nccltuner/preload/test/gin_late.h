@@ -124,6 +124,34 @@ static void late_then_stopped(void) {
   dyn_lsa_close(lsa);
 }
 
+/* Who makes a call is told first and says it last, since another thread may abort the communicator meanwhile, as who asks for errors, and is told
+ * so, does. That one has it said. */
+static void late_in_silence(void) {
+  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  char said[4096];
+  int was = dup(STDERR_FILENO), ends[2];
+  alarm(in_vain_s(20));
+  setenv("DYNAMICCL_GIN_PEER_WAIT_S", "1", 1);
+  begin();
+  fill(&s, 0);
+  meet();
+  if (rank < numRanks - 1) {
+    dyn_watch_hold();
+    CHECK(issue(&s, 0) == 0);
+    wait_for_all();
+    CHECK(pipe(ends) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
+    bool told = rank == 0 ? dyn_lsa_gave_up(lsa) : dyn_lsa_missed(lsa), silent = rank > 0 || read(ends[0], said, sizeof said) < 0;
+    if (rank == 0) dyn_lsa_complain(lsa);
+    ssize_t n = read(ends[0], said, sizeof said - 1);
+    said[n < 0 ? 0 : n] = '\0';
+    CHECK(dup2(was, STDERR_FILENO) >= 0);
+    dyn_watch_go_on();
+    CHECK(told && silent && strstr(said, "was waited for in vain: its signal did not come: kernels") != NULL, "%d, %d: %s", told, silent, said);
+  }
+  meet();
+  dyn_lsa_close(lsa);
+}
+
 /* Nobody has heard of a rank while GIN was made, so its calls are NCCL's. That a rank ends later is no loss to them. */
 static void failed_then_stopped(void) {
   load();
@@ -230,6 +258,7 @@ static void all_late(void) {
   play("late", 3, late);
   play("late in a graph", 3, late_in_graph);
   play("late, then stopped", 3, late_then_stopped);
+  play("late in silence", 3, late_in_silence);
   setenv("FAKEGPU_GIN", "silent", 1);
   steps_wait_s(IN_VAIN);
   play("failed, then stopped", 2, failed_then_stopped);
