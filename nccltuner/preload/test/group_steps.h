@@ -191,7 +191,7 @@ static void apart(void) {
   apart_in_graph();
 }
 
-static void *abort_it(void *nothing) {
+__attribute__((unused)) static void *abort_it(void *nothing) {
   last_call()->inside = succeed;
   usleep(200000);
   CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
@@ -201,7 +201,7 @@ static void *abort_it(void *nothing) {
 
 /* The communicator is stopped while a group holds a call of it, and another thread aborts it while the group's end says why, which takes long where
  * nobody reads. */
-static void aborted_in_group(void) {
+__attribute__((unused)) static void aborted_in_group(void) {
   begin();
   besides = (struct step){.collective = ALL_REDUCE, .count = 100, .stream = streams[0], .action = LSA(0, 1)};
   planned = besides.action;
