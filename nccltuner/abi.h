@@ -153,6 +153,7 @@ struct dyn_rank {
 
 #define DYN_RANK_NAMES 512 /* with DYN_RANK_WINDOWS, likewise: NCCL takes names for calls on registered memory */
 #define DYN_RANK_CTAS_SHIFT 24 /* in the highest byte: CTAs that the program lets a kernel of NCCL's have (NCCL_MAX_CTAS, ncclConfig_t.maxCTAs), 255 for more; 0: it does not say. Written before memoryState and gin are told */
+#define DYN_RANK_CONTEXTS_SHIFT 20 /* in the 4 bits below it: contexts of GIN that the program lets a communicator have (NCCL_GIN_NCONTEXTS); 0: it does not say. Likewise */
 #define DYN_RANK_WINDOWS 1024 /* with DYN_RANK_BINDS, likewise: it hears of all memory that the program registers, and calls there count as such */
 #define DYN_RANK_SIMULATES 2048 /* it knows what NCCL asks about in a group that is only simulated. Written when it joins */
 #define DYN_RANK_TELLS_APART 4096 /* it knows which questions of NCCL's are about one call (plugin/tuner.c). Written when it joins */

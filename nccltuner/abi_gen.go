@@ -66,6 +66,7 @@ const (
 	RankBinds               = 256   // it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN
 	RankNames               = 512   // with DYN_RANK_WINDOWS, likewise: NCCL takes names for calls on registered memory
 	RankCtasShift           = 24    // in the highest byte: CTAs that the program lets a kernel of NCCL's have (NCCL_MAX_CTAS, ncclConfig_t.maxCTAs), 255 for more; 0: it does not say. Written before memoryState and gin are told
+	RankContextsShift       = 20    // in the 4 bits below it: contexts of GIN that the program lets a communicator have (NCCL_GIN_NCONTEXTS); 0: it does not say. Likewise
 	RankWindows             = 1024  // with DYN_RANK_BINDS, likewise: it hears of all memory that the program registers, and calls there count as such
 	RankSimulates           = 2048  // it knows what NCCL asks about in a group that is only simulated. Written when it joins
 	RankTellsApart          = 4096  // it knows which questions of NCCL's are about one call (plugin/tuner.c). Written when it joins

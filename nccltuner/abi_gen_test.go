@@ -190,6 +190,7 @@ var abiInts = map[string]uint64{
 	"DYN_RANK_BINDS":                    RankBinds,
 	"DYN_RANK_NAMES":                    RankNames,
 	"DYN_RANK_CTAS_SHIFT":               RankCtasShift,
+	"DYN_RANK_CONTEXTS_SHIFT":           RankContextsShift,
 	"DYN_RANK_WINDOWS":                  RankWindows,
 	"DYN_RANK_SIMULATES":                RankSimulates,
 	"DYN_RANK_TELLS_APART":              RankTellsApart,

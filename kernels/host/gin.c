@@ -106,7 +106,7 @@ static bool make_comm(struct dyn_lsa *lsa, const uint8_t id[128]) {
 /* What was granted need not be what was asked for. */
 static bool make_device(struct dyn_lsa *lsa, struct dyn_gin_life *life, int type) {
   struct dyn_gin_lives *gin = lsa->gin;
-  const struct dyn_gin_wants wants = {.type = type, .contexts = DYN_GIN_MAX_CONTEXTS, .signals = NUM_LANES * (int)dyn_gin_signals((int)lsa->nRanks),
+  const struct dyn_gin_wants wants = {.type = type, .contexts = gin->contexts, .signals = NUM_LANES * (int)dyn_gin_signals((int)lsa->nRanks),
                                       .counters = NUM_LANES * (int)dyn_gin_counters((int)lsa->nRanks)};
   if (!ended(lsa, dyn_gin_ask(gin->nccl, gin->comm, &wants, &life->device), "ncclDevCommCreate")) return false;
   life->granted = dyn_gin_granted(gin->nccl->version, &life->device);
@@ -308,13 +308,15 @@ bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uin
     memcpy(lsa->peers, offers, lsa->nRanks * sizeof *offers);
     lsa->mostCtas = dyn_most_ctas(offers, lsa->nRanks);
   }
+  gin->nccl = dyn_gin_nccl();
   dyn_gin_bound(lsa, gin);
   atomic_store(&lsa->ready, true); /* their processes are watched from here on */
-  gin->nccl = dyn_gin_nccl();
   for (int i = 0; i < DYN_GIN_LIVES; i++) gin->each[i].state.told = told[i], gin->each[i].module = module;
   lsa->gin = gin;
   begin_life(&gin->each[0]);
-  bool made = gin->nccl != NULL && module != NULL ? begin(lsa, id) : fail(gin, "its kernels do not load");
+  const char *against = gin->nccl == NULL || module == NULL ? "its kernels do not load" : NULL;
+  if (against == NULL && !dyn_gin_can_agree(gin->nccl->version, lsa->peers, lsa->nRanks)) against = "NCCL_GIN_NCONTEXTS is not the same on all ranks";
+  bool made = against == NULL ? begin(lsa, id) : fail(gin, "%s", against);
   if (made) {
     tell(lsa, self);
     if (gin->narrow)

@@ -62,22 +62,25 @@ void dyn_gin_left(const struct dyn_lsa *lsa, const struct dyn_gin_life *life) {
   dyn_gin_captured(&life->expected, dyn_lsa_stopped(lsa) ? DYN_EXPECTED_NOTHING : DYN_EXPECTED_NO_GRAPHS);
 }
 
-static void ask(const struct dyn_carrier_expected *expected) {
+/* Not for a kernel that will give up: another thread that aborts the communicator takes it away soon. */
+static void ask(const struct dyn_gin_life *life) {
+  const struct dyn_carrier_expected *expected = &life->expected;
+  const uint32_t *stop = life->lanes[LANE_CALLS].stop;
   __atomic_fetch_add(expected->asked, 1, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(expected->lapsed, __ATOMIC_SEQ_CST) == 0) return;
-  for (uint64_t until = dyn_host_ns() + RISE_NS; __atomic_load_n(expected->lapsed, __ATOMIC_ACQUIRE) != 0 && dyn_host_ns() < until;)
+  for (uint64_t until = dyn_host_ns() + RISE_NS; __atomic_load_n(expected->lapsed, __ATOMIC_ACQUIRE) != 0 && __atomic_load_n(stop, __ATOMIC_ACQUIRE) == 0 && dyn_host_ns() < until;)
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
-uint64_t dyn_gin_announce(const struct dyn_carrier_expected *expected) {
-  if (expected->asked == NULL || !dyn_readable(expected->asked)) return 0;
-  ask(expected);
+uint64_t dyn_gin_announce(const struct dyn_gin_life *life) {
+  if (life->expected.asked == NULL || !dyn_readable(life->expected.asked)) return 0;
+  ask(life);
   return dyn_host_ns();
 }
 
 /* A launch may be kept, by a full queue or by who has CUDA's lock, for longer than the carrier stays for a kernel that is only coming. */
-void dyn_gin_launched(const struct dyn_carrier_expected *expected, uint64_t announcedNs) {
-  if (announcedNs == 0 || !dyn_readable(expected->launched)) return;
-  __atomic_fetch_add(expected->launched, 1, __ATOMIC_SEQ_CST);
-  if (dyn_host_ns() - announcedNs > KEPT_NS) ask(expected);
+void dyn_gin_launched(const struct dyn_gin_life *life, uint64_t announcedNs) {
+  if (announcedNs == 0 || !dyn_readable(life->expected.launched)) return;
+  __atomic_fetch_add(life->expected.launched, 1, __ATOMIC_SEQ_CST);
+  if (dyn_host_ns() - announcedNs > KEPT_NS) ask(life);
 }

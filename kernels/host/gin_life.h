@@ -55,6 +55,9 @@ struct dyn_gin_granted {
 /* Of what types a device communicator can be asked for, in the order in which they are, the same on all ranks. An ncclResult_t. */
 int dyn_gin_types(const struct dyn_gin_nccl *nccl, void *comm, size_t *count, int types[DYN_GIN_LIVES]);
 uint32_t dyn_gin_backend_of(int type); /* DYN_BACKEND_*, or DYN_GIN_NO_BACKEND */
+int dyn_gin_least_contexts(const struct dyn_offer *offers, uint32_t nRanks); /* that all of these ranks let a communicator have */
+/* False: NCCL of that version makes different numbers of them on these ranks, which wait for each other there. */
+bool dyn_gin_can_agree(int version, const struct dyn_offer *offers, uint32_t nRanks);
 /* ncclDevCommCreate. */
 int dyn_gin_ask(const struct dyn_gin_nccl *nccl, void *comm, const struct dyn_gin_wants *wants, union dyn_nccl_dev_comm *device);
 struct dyn_gin_granted dyn_gin_granted(int version, const union dyn_nccl_dev_comm *device);
@@ -103,6 +106,7 @@ struct dyn_gin_lives {
   const struct dyn_gin_nccl *nccl;
   void *comm; /* ncclComm_t, of GIN alone */
   unsigned lateS; /* by which peers may come later to a step of NCCL's, beside its own time */
+  int contexts; /* that are asked for, by all ranks alike: as many as every one of them lets it have */
   bool narrow; /* kernels may have less CTAs than any has, which ranks on other hosts do not know: none is offered */
   atomic_bool parting; /* the last exchange: a peer that does not answer there is no loss */
   struct dyn_gin_life each[DYN_GIN_LIVES]; /* uninitialised: it was not begun */
@@ -115,11 +119,11 @@ bool dyn_trips_make(struct dyn_gin_life *life, uint32_t nRanks);
 void dyn_trips_free(struct dyn_gin_life *life);
 
 /* gin_carrier.c: asks whether kernels are to be announced, and to whom, once. And before each launch in the lane of calls: waits until the carrier
- * is ready, 2 s at most, and not at all while kernels follow each other; when that was, 0: nobody is told. And behind it, if it went well, where the
+ * is ready, 2 s at most, and not at all while kernels follow each other, nor once they are to give up; when that was, 0: nobody is told. And behind it, if it went well, where the
  * carrier is waited for again if the launch was kept for long; that it is over a kernel says itself. */
 void dyn_gin_expect(struct dyn_gin_life *life, int version);
-uint64_t dyn_gin_announce(const struct dyn_carrier_expected *expected);
-void dyn_gin_launched(const struct dyn_carrier_expected *expected, uint64_t announcedNs);
+uint64_t dyn_gin_announce(const struct dyn_gin_life *life);
+void dyn_gin_launched(const struct dyn_gin_life *life, uint64_t announcedNs);
 /* What a graph holds is replayed whenever the program likes, which nobody announces, as long as it exists. */
 void dyn_gin_captured(const struct dyn_carrier_expected *expected, enum dyn_expected_graphs graphs);
 void dyn_gin_left(const struct dyn_lsa *lsa, const struct dyn_gin_life *life); /* with the communicator; where GIN stays behind it */
@@ -141,7 +145,7 @@ const char *dyn_gin_step_name(uint64_t step);
 /* A word from and to every peer, on every context, with its signal, counter and data. NULL: all came within the time; else why not,
  * and the kernel may still run. */
 const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uint64_t waitNs, char why[512]);
-/* Fills in how many CTAs kernels may have: from peers, of whom it is known. */
+/* Fills in how many CTAs kernels may have, and how many contexts there are to be: from peers, of whom it is known. */
 void dyn_gin_bound(const struct dyn_lsa *lsa, struct dyn_gin_lives *gin);
 /* DYN_ABLE_GIN of each backend, and DYN_ABLE_CONTEXTS; or 0. */
 uint32_t dyn_gin_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes);
@@ -166,8 +170,9 @@ void dyn_gin_stop(struct dyn_lsa *lsa);
 bool dyn_gin_in_flight(const struct dyn_lsa *lsa);
 /* Asks CUDA whether calls are over. */
 void dyn_gin_look(struct dyn_lsa *lsa);
-/* Whether a kernel of a call has waited too long, in any thread: then all of this communicator stops, for what the kernel left is no result. */
-void dyn_gin_check(struct dyn_lsa *lsa);
+/* Whether a kernel of a call has waited too long, in any thread: then all of this communicator stops, for what the kernel left is no result. True: it
+ * does so now, and nobody has said why yet. */
+bool dyn_gin_check(struct dyn_lsa *lsa);
 /* Whether a kernel has given up as it was stopped. */
 bool dyn_gin_missed(const struct dyn_lsa *lsa);
 

@@ -21,9 +21,9 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_g
   call->gin.closely = lane == LANE_CALLS && closely; /* what a graph holds it runs for ever */
   if (contexts > 0 && contexts < call->gin.contexts) call->gin.contexts = contexts;
   call->slots = life->window;
-  const uint64_t announcedNs = lane == LANE_CALLS ? dyn_gin_announce(&life->expected) : 0;
+  const uint64_t announcedNs = lane == LANE_CALLS ? dyn_gin_announce(life) : 0;
   int error = dyn_host_driver()->cuLaunchKernelEx(&config, grid->function, arguments, NULL);
-  if (lane == LANE_CALLS && error == 0) dyn_gin_launched(&life->expected, announcedNs);
+  if (lane == LANE_CALLS && error == 0) dyn_gin_launched(life, announcedNs);
   return error;
 }
 
@@ -154,7 +154,11 @@ static bool some_elsewhere(const struct dyn_lsa *lsa) {
 }
 
 void dyn_gin_bound(const struct dyn_lsa *lsa, struct dyn_gin_lives *gin) {
-  gin->narrow = lsa->mostCtas < DYN_GIN_CALLS && some_elsewhere(lsa);
+  bool hosts = some_elsewhere(lsa);
+  gin->narrow = lsa->mostCtas < DYN_GIN_CALLS && hosts;
+  gin->contexts = hosts ? DYN_GIN_MAX_CONTEXTS : dyn_gin_least_contexts(lsa->peers, lsa->nRanks);
+  if (hosts && dyn_gin_own_contexts() > 0 && gin->nccl != NULL && gin->nccl->version != 22809)
+    dyn_host_say("rank %u of %u: NCCL_GIN_NCONTEXTS, which ranks on other hosts do not know, is passed over: %d contexts", lsa->rank, lsa->nRanks, gin->contexts);
 }
 
 /* CTAs of a hierarchical kernel wait for each other, so all of them are to find a place: as many channels as have, or, where there is none for
@@ -232,15 +236,15 @@ bool dyn_gin_missed(const struct dyn_lsa *lsa) {
 }
 
 /* Its word comes before the kernel's end, which the program may see. */
-void dyn_gin_check(struct dyn_lsa *lsa) {
+bool dyn_gin_check(struct dyn_lsa *lsa) {
   struct dyn_gin_lives *gin = lsa->gin;
-  if (gin == NULL || dyn_lsa_stopped(lsa) || atomic_load(&gin->parting)) return;
+  if (gin == NULL || dyn_lsa_stopped(lsa) || atomic_load(&gin->parting)) return false;
   for (int i = 0; i < DYN_GIN_LIVES; i++) {
     const struct dyn_gin_life *life = &gin->each[i];
     if (!dyn_gin_usable(&life->state) || __atomic_load_n(&life->words->stop, __ATOMIC_ACQUIRE) == 0) continue;
     char text[512], *why = fault_of(lsa, life->words, text) == NULL ? NULL : strdup(text); /* kept for who asks later */
     dyn_lsa_stop(lsa, why == NULL ? "a rank was waited for in vain" : why);
-    dyn_lsa_complain(lsa);
-    return;
+    return true;
   }
+  return false;
 }

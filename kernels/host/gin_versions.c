@@ -6,7 +6,8 @@
  *     (deepCopyDevCommRequirements), and begin where those of the device communicator before end.
  *   2.32.3 connects a communicator by every backend that all its ranks have (ncclGinConnectOnce), registers windows with each
  *     (ncclGinRegister), and each device communicator names its own (ncclGinDevCommSetup). Contexts are as many as asked for,
- *     up to a multiple of the connections, and signals begin at 0.
+ *     up to a multiple of the connections, which all ranks have to ask for alike and NCCL_GIN_NCONTEXTS says nothing of, and
+ *     signals begin at 0.
  */
 #include <limits.h>
 
@@ -57,6 +58,32 @@ int dyn_gin_ask(const struct dyn_gin_nccl *nccl, void *comm, const struct dyn_gi
 }
 
 static int least(int a, int b) { return a < b ? a : b; }
+
+/* As NCCL reads numbers. 2.28.9 reads this one by itself. */
+uint32_t dyn_gin_own_contexts(void) {
+  const char *text = getenv("NCCL_GIN_NCONTEXTS");
+  char *end = NULL;
+  long long n = text == NULL ? 0 : strtoll(text, &end, 0);
+  return n >= 1 && n <= DYN_GIN_MAX_CONTEXTS && *end == '\0' ? (uint32_t)n : 0;
+}
+
+static int contexts_of(const struct dyn_offer *offer) { return offer->contexts > 0 ? (int)offer->contexts : DYN_GIN_MAX_CONTEXTS; }
+
+bool dyn_gin_can_agree(int version, const struct dyn_offer *offers, uint32_t nRanks) {
+  int here = 0; /* of ranks on other hosts nothing is known */
+  for (uint32_t r = 0; r < nRanks && version == 22809; r++) {
+    if (offers[r].pid == 0) continue;
+    if (here != 0 && contexts_of(&offers[r]) != here) return false;
+    here = contexts_of(&offers[r]);
+  }
+  return true;
+}
+
+int dyn_gin_least_contexts(const struct dyn_offer *offers, uint32_t nRanks) {
+  int contexts = DYN_GIN_MAX_CONTEXTS;
+  for (uint32_t r = 0; r < nRanks; r++) contexts = least(contexts, contexts_of(&offers[r]));
+  return contexts;
+}
 
 struct dyn_gin_granted dyn_gin_granted(int version, const union dyn_nccl_dev_comm *device) {
   const struct dyn_nccl_dev_comm_22809 *old = &device->v22809;

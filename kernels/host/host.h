@@ -32,6 +32,7 @@ struct dyn_offer {
   uint8_t gpu[16];    /* CUuuid; 0: not known */
   uint32_t multiprocessors; /* likewise */
   uint32_t mostCtas; /* that the program lets a kernel of NCCL's have, in whose place ours run; 0: it does not say */
+  uint32_t contexts; /* of GIN, that the program lets a communicator have (NCCL_GIN_NCONTEXTS); 0: likewise */
 };
 
 /* The GPU of this thread's context, as a rank's part of the record has it; nothing where there is no context. */
@@ -174,7 +175,7 @@ uint32_t dyn_lsa_rank(const struct dyn_lsa *lsa);
  * most often no loss to anybody. */
 void dyn_lsa_stop(struct dyn_lsa *lsa, const char *why);
 bool dyn_lsa_stopped(const struct dyn_lsa *lsa);
-/* The same, and looks whether a kernel on GIN has waited too long just now. */
+/* The same, and looks whether a kernel on GIN has waited too long just now, of which nothing is said yet. */
 bool dyn_lsa_gave_up(struct dyn_lsa *lsa);
 /* Whether a call was in want of who is gone: it was refused, or its kernel has given up. For who asks for errors, perhaps when the program has
  * destroyed the CUDA context. A rank whose process has ended, and that nobody waits for, is no error: some go before others. True because a

@@ -51,7 +51,8 @@ static uint32_t near_room(const struct dyn_lsa *lsa, int collective, uint64_t by
          1u << DYN_KERNEL_BULK;
 }
 
-bool dyn_lsa_near(const struct dyn_lsa *lsa) { return lsa->bases[lsa->rank] != 0; }
+/* All peers' memory was opened, and not only this rank's, which comes before some. */
+bool dyn_lsa_near(const struct dyn_lsa *lsa) { return lsa->lanes[LANE_CALLS].domain.calls != NULL; }
 
 uint32_t dyn_lsa_room(const struct dyn_lsa *lsa, int collective, uint64_t bytes) {
   return (dyn_lsa_near(lsa) ? near_room(lsa, collective, bytes) : 0) | dyn_gin_room(lsa, collective, bytes);
@@ -356,12 +357,12 @@ bool dyn_lsa_gave_up(struct dyn_lsa *lsa) {
 }
 
 bool dyn_lsa_missed(struct dyn_lsa *lsa) {
-  if (!atomic_load(&lsa->missed) && dyn_words_there(lsa) && dyn_lsa_gave_up(lsa) &&
+  bool looks = !atomic_load(&lsa->missed) && dyn_words_there(lsa), overGin = looks && dyn_gin_check(lsa);
+  if (looks && dyn_lsa_stopped(lsa) &&
       (__atomic_load_n((uint32_t *)lsa->scratch->words, __ATOMIC_ACQUIRE) & DYN_STOP_MISSED || dyn_gin_missed(lsa)))
     atomic_store(&lsa->missed, true);
-  if (!atomic_load(&lsa->missed)) return false;
-  if (atomic_load(&lsa->dead)) dyn_lsa_complain(lsa);
-  return true;
+  if (overGin || (atomic_load(&lsa->missed) && atomic_load(&lsa->dead))) return dyn_lsa_complain(lsa), true;
+  return atomic_load(&lsa->missed);
 }
 
 void dyn_lsa_complain(struct dyn_lsa *lsa) {

@@ -110,6 +110,7 @@ void dyn_timing_begin(struct scratch *scratch, struct dyn_timing *timing, struct
 
 /* gin.c: true: what GIN has stays for ever, since there were graphs */
 bool dyn_gin_forget(struct dyn_lsa *lsa);
+uint32_t dyn_gin_own_contexts(void); /* gin_versions.c: as dyn_offer has it */
 
 /* memory.c */
 uint64_t dyn_late_ns(void); /* DYNAMICCL_LATE_S; 0: never */

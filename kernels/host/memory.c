@@ -216,7 +216,7 @@ static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t rank, size_t
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
   if (lsa == NULL) return NULL;
   *own = (struct dyn_offer){.pid = (uint32_t)getpid(), .startTime = dyn_own_start(), .at = lsa->scratch->memory,
-                            .bytes = lsa->scratch->bytes};
+                            .bytes = lsa->scratch->bytes, .contexts = dyn_gin_own_contexts()};
   memcpy(own->handle, &lsa->scratch->handle, sizeof own->handle);
   dyn_watch_begin(lsa);
   return lsa;

@@ -44,12 +44,12 @@ static int dead_rank(const struct dyn_lsa *lsa) {
   return -1;
 }
 
-/* Where kernels of a lane say who is late, and what was made of it. over: what they run over, for people. */
+/* Where kernels of a lane say who is late, and what was made of it. over, by: what they run over, for people. */
 struct lateness {
   struct dyn_late *told;
   uint64_t ns;
   struct waiting *waiting;
-  const char *over, *graphs;
+  const char *over, *by, *graphs;
 };
 
 static void say_late(const struct dyn_lsa *lsa, const struct lateness *of, uint64_t word, uint64_t about, uint64_t ns) {
@@ -58,9 +58,9 @@ static void say_late(const struct dyn_lsa *lsa, const struct lateness *of, uint6
   char size[32] = "", where[32] = "on another host";
   if (bytes > 0) snprintf(size, sizeof size, " of %llu bytes", (unsigned long long)bytes);
   if (peer < lsa->nRanks && lsa->peers[peer].pid != 0) snprintf(where, sizeof where, "process %u", lsa->peers[peer].pid);
-  dyn_host_say("communicator %016llx: rank %u waits for rank %llu, %s%s%s, since %llu s: %s%s, call %u of our kernels%s%s; it goes on waiting",
+  dyn_host_say("communicator %016llx: rank %u waits for rank %llu, %s%s%s, since %llu s: %s%s, call %u of our kernels%s%s%s; it goes on waiting",
                (unsigned long long)lsa->id, lsa->rank, (unsigned long long)peer, where, step == DYN_GIN_NOTHING ? "" : ", ", step == DYN_GIN_NOTHING ? "" : dyn_gin_step_name(step), (unsigned long long)(ns / 1000000000),
-               what < sizeof names / sizeof *names ? names[what] : "a call", size, (uint32_t)word, of->over, of->graphs);
+               what < sizeof names / sizeof *names ? names[what] : "a call", size, (uint32_t)word, of->over, of->by, of->graphs);
 }
 
 /* Each wait tells once in lateNs. What is told is of one call: a lane's kernels run one after the other. */
@@ -78,12 +78,12 @@ static void look_late_at(const struct dyn_lsa *lsa, const struct lateness *of, u
 static void look_late(struct dyn_lsa *lsa, int lane, uint64_t nowNs) {
   const struct dyn_domain *d = &lsa->lanes[lane].domain;
   const char *graphs = lane == LANE_GRAPHS ? " in CUDA graphs" : "";
-  look_late_at(lsa, &(struct lateness){d->late, d->lateNs, &lsa->waiting[lane], "", graphs}, nowNs);
+  look_late_at(lsa, &(struct lateness){d->late, d->lateNs, &lsa->waiting[lane], "", "", graphs}, nowNs);
   for (int i = 0; lsa->gin != NULL && i < DYN_GIN_LIVES; i++) {
     struct dyn_gin_life *life = &lsa->gin->each[i];
     struct dyn_gin_words *words = life->words;
     if (words != NULL && atomic_load(&life->proven))
-      look_late_at(lsa, &(struct lateness){&words->late[lane], life->lanes[lane].lateNs, &life->waiting[lane], " over GIN", graphs}, nowNs);
+      look_late_at(lsa, &(struct lateness){&words->late[lane], life->lanes[lane].lateNs, &life->waiting[lane], " over GIN by ", dyn_gin_backend_name(life->state.backend), graphs}, nowNs);
   }
 }
 
@@ -154,7 +154,7 @@ static void look(struct dyn_lsa *lsa) {
   lsa->diedOnce = rank >= 0;
   complain(lsa);
   for (int l = 0; l < NUM_LANES && rank < 0 && atomic_load(&lsa->ready) && !dyn_lsa_stopped(lsa); l++) look_late(lsa, l, dyn_host_ns());
-  dyn_gin_check(lsa);
+  if (dyn_gin_check(lsa)) dyn_lsa_complain(lsa);
   dyn_gin_look_captured(lsa);
   if (!asks && dyn_gin_in_flight(lsa)) asks = dyn_thread_start(ask, NULL);
   if (dyn_lsa_look != NULL && atomic_load(&lsa->ready)) dyn_lsa_look(lsa);

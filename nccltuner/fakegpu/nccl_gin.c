@@ -55,7 +55,7 @@ struct step {
   char *memory; /* of a window */
   struct fake_window **window;
   union dyn_nccl_dev_comm *device;
-  int type, signals, counters; /* asked for */
+  int type, contexts, signals, counters; /* asked for */
 };
 
 static void *run_step(void *argument) {
@@ -110,10 +110,11 @@ FAKEGPU_API ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int nRanks, ncc
 struct shown { /* of a rank, in the memory in which ranks meet */
   CUipcMemHandle handle;
   uint64_t at;
-  int pid;
+  int pid, contexts; /* contexts: of a device communicator, asked for */
 };
 
-static ncclResult_t share(struct ncclComm *comm, char *own, char **of) {
+/* contexts: which all ranks have to ask for alike: NCCL has no word for it, and its plugins would connect other queues. */
+static ncclResult_t share(struct ncclComm *comm, char *own, char **of, int contexts) {
   int n = comm->plan->nRanks, failed = 0;
   struct shown *all = (struct shown *)(comm->shared + 64 * n), *mine = &all[comm->rank.rank];
   _Static_assert(sizeof(struct shown) * MAX_HARNESS_RANKS <= CHUNK_BYTES, "all fit into the first chunk");
@@ -121,20 +122,24 @@ static ncclResult_t share(struct ncclComm *comm, char *own, char **of) {
   failed = cuIpcGetMemHandle(&mine->handle, (CUdeviceptr)(uintptr_t)own) != 0;
   mine->at = (uintptr_t)own;
   mine->pid = getpid();
+  mine->contexts = contexts;
   nccl_barrier(comm);
   for (int r = 0; r < n && !failed; r++) {
     CUdeviceptr address = (CUdeviceptr)all[r].at;
     if (all[r].pid != getpid()) failed = cuIpcOpenMemHandle_v2(&address, all[r].handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) != 0;
     of[r] = (char *)(uintptr_t)address;
   }
+  for (int r = 0; r < n; r++)
+    if (all[r].contexts != contexts) failed = -1;
   nccl_barrier(comm);
+  if (failed < 0) return nccl_fail(ncclInternalError, "ranks ask for different numbers of contexts");
   return failed ? nccl_fail(ncclUnhandledCudaError, "a rank's memory cannot be mapped") : 0;
 }
 
 static ncclResult_t make_window(const struct step *step) {
   struct fake_window *window = calloc(1, sizeof *window);
   if (window == NULL) return nccl_fail(ncclSystemError, "out of memory");
-  ncclResult_t result = share(step->comm, step->memory, window->at);
+  ncclResult_t result = share(step->comm, step->memory, window->at, 0);
   if (result == 0) *step->window = window;
   return result;
 }
@@ -189,11 +194,11 @@ static int lsa_size(const struct ncclComm *comm) {
 static void grant_old(const struct step *step, struct fake_gin *gin, int locals) {
   const struct ncclComm *comm = step->comm;
   step->device->v22809 = (struct dyn_nccl_dev_comm_22809){
-      .rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .lsaRank = comm->rank.rank % locals, .lsaSize = locals, .ginContextCount = FAKE_GIN_CONTEXTS,
+      .rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .lsaRank = comm->rank.rank % locals, .lsaSize = locals, .ginContextCount = (uint8_t)(step->contexts < FAKE_GIN_CONTEXTS ? step->contexts : FAKE_GIN_CONTEXTS),
       .ginTypes = {DYN_NCCL_GIN_PROXY, DYN_NCCL_GIN_PROXY}, .ginHandles = {gin, gin}, .ginSignalCount = step->signals, .ginCounterCount = step->counters};
 }
 
-/* A connection, with as many contexts as there are: 2.32.3 would make as many as it was asked for. */
+/* A connection, with as many contexts as there are: 2.32.3 makes as many as it was asked for. */
 static void grant_new(const struct step *step, struct fake_gin *gin, int locals) {
   const struct ncclComm *comm = step->comm;
   const char *types = getenv("FAKEGPU_GIN_TYPES");
@@ -201,7 +206,7 @@ static void grant_new(const struct step *step, struct fake_gin *gin, int locals)
   step->device->v23203 = (struct dyn_nccl_dev_comm_23203){
       .magic = DYN_NCCL_MAGIC, .version = 23203, .rank = comm->rank.rank, .nRanks = comm->plan->nRanks, .lsaRank = comm->rank.rank % locals, .lsaSize = locals,
       .ginConnectionCount = 1, .backendIndex = (uint8_t)backend_of(step->type), .ginNetDeviceTypes = {(uint8_t)type}, .ginHandles = {gin},
-      .ginSignalCount = step->signals, .ginCounterCount = step->counters, .ginContextCount = FAKE_GIN_CONTEXTS, .ginConnectionStride = 1, .ginContextStride = 1,
+      .ginSignalCount = step->signals, .ginCounterCount = step->counters, .ginContextCount = (uint32_t)(step->contexts < FAKE_GIN_CONTEXTS ? step->contexts : FAKE_GIN_CONTEXTS), .ginConnectionStride = 1, .ginContextStride = 1,
       .ginStrongLegacySignals = true};
 }
 
@@ -223,7 +228,7 @@ static ncclResult_t make_device(const struct step *step) {
   if (goes_wrong(comm, step->type, "none")) return nccl_fail(ncclInvalidUsage, "GIN not supported.");
   if (goes_wrong(comm, step->type, "dies")) _exit(3);
   if (gin == NULL || cuMemAlloc_v2(&signals, bytes) != 0 || cuMemsetD8_v2(signals, 0, bytes) != 0) return nccl_fail(ncclSystemError, "out of memory");
-  ncclResult_t result = share(comm, (char *)(uintptr_t)signals, (char **)gin->signals);
+  ncclResult_t result = share(comm, (char *)(uintptr_t)signals, (char **)gin->signals, step->contexts);
   gin->silent = goes_wrong(comm, step->type, "silent");
   make_queues(comm, step->type, gin);
   (is_new() ? grant_new : grant_old)(step, gin, lsa_size(comm));
@@ -238,11 +243,14 @@ static ncclResult_t read_new(const struct dyn_nccl_requirements_23203 *wants, st
     return nccl_fail(ncclInvalidUsage, "User requested GIN resources but did not request GIN to be enabled!");
   if (backend_of(wants->ginType) < 0) return nccl_fail(ncclInternalError, "GIN: DevComm setup failed on all available backends");
   if (wants->useRuntimeVersion || wants->ginCustomStride != 1 || !wants->ginStrongSignalsRequired) return nccl_fail(ncclInvalidArgument, "not what the stand-in has");
-  step->type = wants->ginType, step->signals = wants->ginSignalCount, step->counters = wants->ginCounterCount;
+  step->type = wants->ginType, step->contexts = wants->ginContextCount, step->signals = wants->ginSignalCount, step->counters = wants->ginCounterCount;
   return 0;
 }
 
+/* Whatever it is asked for. */
 static ncclResult_t read_old(const struct dyn_nccl_requirements_22809 *wants, struct step *step) {
+  const char *contexts = getenv("NCCL_GIN_NCONTEXTS");
+  step->contexts = contexts == NULL ? DYN_GIN_MAX_CONTEXTS : atoi(contexts);
   step->type = DYN_NCCL_GIN_PROXY, step->signals = wants->ginSignalCount, step->counters = wants->ginCounterCount;
   return 0;
 }

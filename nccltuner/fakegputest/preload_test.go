@@ -128,6 +128,8 @@ func gin(t *testing.T, program string, env ...string) {
 		"rank 2, on another host, is gone: kernels of this communicator of 3 ranks give up":                         2,
 		"rank 2 was waited for in vain: its signal did not come: kernels of this communicator of 3 ranks give up":   2 + 2,
 		"which ranks on other hosts do not know: no kernels over GIN":                                               4,
+		"NCCL_GIN_NCONTEXTS is not the same on all ranks; NCCL runs its calls":                                      2 + 2,
+		"NCCL_GIN_NCONTEXTS, which ranks on other hosts do not know, is passed over: 4 contexts":                    2,
 		"memory of 16 communicators has stayed behind them":                                                         2,
 		"is dead: kernels of this communicator of 4 ranks give up":                                                  3,
 	} {

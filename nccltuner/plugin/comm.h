@@ -100,6 +100,7 @@ void dyn_device_leave(struct dyn_member *member);
 const struct dyn_device_calls *dyn_device_of(const struct dyn_member *member); /* NULL: no preload library */
 struct dyn_offer;
 uint32_t dyn_device_ctas(const struct dyn_rank *rank); /* that its program lets a kernel have; 0: it does not say */
+uint32_t dyn_device_contexts(const struct dyn_rank *rank); /* of GIN, likewise */
 bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers); /* of all ranks; false: one is missing */
 void dyn_device_room(struct dyn_comm *comm, const struct dyn_device_calls *device); /* what kernels have room for, anew */
 

@@ -95,6 +95,7 @@ static uint32_t allowed_ctas(const struct dyn_comm *comm, const struct dyn_devic
 }
 
 uint32_t dyn_device_ctas(const struct dyn_rank *rank) { return __atomic_load_n(&rank->flags, __ATOMIC_RELAXED) >> DYN_RANK_CTAS_SHIFT; }
+uint32_t dyn_device_contexts(const struct dyn_rank *rank) { return __atomic_load_n(&rank->flags, __ATOMIC_RELAXED) >> DYN_RANK_CONTEXTS_SHIFT & 15; }
 
 /* Offers by rank. False: a rank is not told, or told twice. */
 bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers) {
@@ -103,7 +104,7 @@ bool dyn_device_offers(const struct dyn_comm *comm, struct dyn_offer *offers) {
     const struct dyn_rank *rank = &dyn_ranks_of(comm->record)[i];
     if (rank->rank < 0 || (uint32_t)rank->rank >= comm->nRanks || offers[rank->rank].pid != 0) return false;
     struct dyn_offer *offer = &offers[rank->rank];
-    *offer = (struct dyn_offer){rank->pid, rank->startTime, rank->memoryAt, rank->memoryBytes, {0}, {0}, rank->multiprocessors, dyn_device_ctas(rank)};
+    *offer = (struct dyn_offer){rank->pid, rank->startTime, rank->memoryAt, rank->memoryBytes, {0}, {0}, rank->multiprocessors, dyn_device_ctas(rank), dyn_device_contexts(rank)};
     memcpy(offer->handle, rank->memory, sizeof offer->handle);
     memcpy(offer->gpu, rank->gpu, sizeof offer->gpu);
   }
@@ -171,6 +172,7 @@ void dyn_device_join(struct dyn_member *member) {
   if (near || gin) __atomic_fetch_or(&comm->self->flags, allowed_ctas(comm, device) << DYN_RANK_CTAS_SHIFT, __ATOMIC_RELAXED);
   if (near) comm->lsa = device->offer(comm->commId, comm->nRanks, (uint32_t)comm->rank, &own);
   else if (gin) comm->lsa = device->gin->offer(comm->commId, comm->nRanks, (uint32_t)comm->rank, &own);
+  if (comm->lsa) __atomic_fetch_or(&comm->self->flags, own.contexts << DYN_RANK_CONTEXTS_SHIFT, __ATOMIC_RELAXED);
   bool open = near && comm->lsa && join_near(comm, device, &own);
   if (comm->lsa && (open || !near)) comm->binds = device->expect(comm->lsa, comm, dyn_choose_kernel, bind_now);
   comm->gin = gin && comm->binds && device->alone(comm->lsa);

@@ -110,7 +110,7 @@ static void offers_here(const struct dyn_comm *comm, struct dyn_offer *offers) {
   for (uint32_t i = 0; i < joined && i < comm->nRanks; i++) {
     const struct dyn_rank *rank = &dyn_ranks_of(comm->record)[i];
     if (rank->rank < 0 || (uint32_t)rank->rank >= comm->nRanks) continue;
-    offers[rank->rank] = (struct dyn_offer){.pid = rank->pid, .startTime = rank->startTime, .multiprocessors = rank->multiprocessors, .mostCtas = dyn_device_ctas(rank)};
+    offers[rank->rank] = (struct dyn_offer){.pid = rank->pid, .startTime = rank->startTime, .multiprocessors = rank->multiprocessors, .mostCtas = dyn_device_ctas(rank), .contexts = dyn_device_contexts(rank)};
     memcpy(offers[rank->rank].gpu, rank->gpu, sizeof rank->gpu);
   }
 }

@@ -77,8 +77,11 @@ static uint32_t action_of_held(const struct dyn_bound *b) {
   return action;
 }
 
+/* A call that is lost: another thread may have taken all away while it was said why. */
 static void launch_held(struct dyn_bound *b) {
   b->group = BEGUN;
+  b->result = DYN_REMOTE_ERROR;
+  if (b->action == DYN_CHOSEN_LOST) return;
   b->result = dyn_beside_first(&b->beside, b->lsa, b->held.work.stream);
   if (b->result == DYN_SUCCESS) b->result = dyn_call_launch(b, &b->held, true, b->action, dyn_grouped_timed(b->held.comm));
   if (b->result == DYN_SUCCESS) b->result = dyn_beside_then(&b->beside, b->lsa, b->held.work.stream);

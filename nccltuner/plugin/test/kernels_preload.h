@@ -24,7 +24,7 @@ static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t ownRank, str
   CHECK(id == COMM_ID && nRanks == RANKS && ownRank == (uint32_t)rank);
   if (how == ONE_REFUSES && rank == 1) return NULL;
   usleep(1000 * (unsigned)rank); /* one after the other */
-  *own = (struct dyn_offer){.pid = (uint32_t)getpid(), .startTime = 7, .at = 100 + ownRank, .bytes = 64};
+  *own = (struct dyn_offer){.pid = (uint32_t)getpid(), .startTime = 7, .at = 100 + ownRank, .bytes = 64, .contexts = 1 + ownRank};
   memset(own->handle, 'a' + rank, sizeof own->handle);
   return &lsa;
 }
@@ -34,7 +34,7 @@ static uint32_t allowed_on(int r) { return r == 1 ? (how == BOUNDED ? 5 : 24) : 
 
 static bool open_all(struct dyn_lsa *it, const struct dyn_offer *offers) {
   for (int r = 0; r < RANKS; r++)
-    CHECK(offers[r].at == 100u + (unsigned)r && offers[r].bytes == 64 && offers[r].handle[63] == 'a' + r && offers[r].gpu[15] == 0x60 + r && offers[r].multiprocessors == 132 && offers[r].mostCtas == allowed_on(r) && offers[r].pid != 0);
+    CHECK(offers[r].at == 100u + (unsigned)r && offers[r].bytes == 64 && offers[r].handle[63] == 'a' + r && offers[r].gpu[15] == 0x60 + r && offers[r].multiprocessors == 132 && offers[r].mostCtas == allowed_on(r) && offers[r].contexts == 1u + (unsigned)r && offers[r].pid != 0);
   __atomic_fetch_add(&shared->open, 1, __ATOMIC_SEQ_CST);
   it->opened = 1;
   return !(how == ONE_CANNOT_OPEN && rank == 2);

@@ -82,13 +82,13 @@ static bool id_of(uint8_t id[128]) {
 }
 static struct dyn_lsa *offer(uint64_t id, uint32_t nRanks, uint32_t ownRank, struct dyn_offer *own) {
   CHECK(id == COMM_ID && nRanks == RANKS && ownRank == (uint32_t)rank);
-  *own = (struct dyn_offer){.pid = (uint32_t)getpid()};
+  *own = (struct dyn_offer){.pid = (uint32_t)getpid(), .contexts = 1 + ownRank};
   return &lsa;
 }
 static bool make(struct dyn_lsa *it, const struct dyn_offer *offers, const uint8_t id[128], struct dyn_rank *self) {
   atomic_fetch_add(&shared->made, 1);
   for (int r = 0; r < RANKS && how == APART; r++) CHECK(offers[r].pid == (r == rank ? (uint32_t)getpid() : 0) && id[0] == 0x33, "rank %d", r);
-  for (int r = 0; r < RANKS && how != APART; r++) CHECK(offers[r].pid != 0 && offers[r].startTime != 0, "rank %d is not told", r);
+  for (int r = 0; r < RANKS && how != APART; r++) CHECK(offers[r].pid != 0 && offers[r].startTime != 0 && offers[r].contexts == 1u + (unsigned)r, "rank %d is not told", r);
   CHECK(self->gin == DYN_GIN_WANTED);
   shared->ids[rank] = id[127];
   it->made = !here(ONE_FAILS) && !apart.fails;

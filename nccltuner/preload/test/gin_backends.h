@@ -136,6 +136,8 @@ static void all_of_several(void) {
   play("both in graphs", 2, both_in_graphs);
   give_up_in_lanes();
   play("trips by the first of both", 2, trips_told_closely);
+  all_contexts();
+  late_of_several();
   steps_wait_s("1");
   fault("silent", "1", "3");
   play("first silent", 3, first_silent);

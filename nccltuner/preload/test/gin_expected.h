@@ -129,6 +129,22 @@ static void expected(void) {
   leaves_places(now); /* there are graphs */
 }
 
+/* Another thread aborts it, and takes it away soon: who is about to launch does not wait for the carrier then. */
+static void expected_when_stopped(void) {
+  void *carrier = dlopen(getenv("GIN_CARRIER"), RTLD_NOW | RTLD_LOCAL);
+  CHECK(carrier != NULL);
+  lapsed = dlsym(carrier, "fakeLapsed");
+  begin();
+  const struct dyn_gin_grid none = {NULL, 1, 32};
+  __atomic_store_n(lapsed, 1, __ATOMIC_SEQ_CST);
+  dyn_lsa_stop(lsa, "the program aborted the communicator");
+  uint64_t from = now_ms();
+  CHECK(dyn_gin_launch(&lsa->gin->each[0], LANE_CALLS, &none, streams[0], &(struct dyn_gin_call){0}, NULL) != 0, "a kernel that is none");
+  CHECK(now_ms() - from < 1900, "the carrier is waited for %d ms for a kernel that gives up", (int)(now_ms() - from));
+  meet();
+  dyn_lsa_close(lsa);
+}
+
 /* Where a whole node is late some CTAs of the others' kernels are over, and others have to put when it comes: the kernel is not over. */
 static void expected_while_late(void) {
   void *carrier = dlopen(getenv("GIN_CARRIER"), RTLD_NOW | RTLD_LOCAL);

@@ -12,8 +12,8 @@ struct lane_of {
   bool inGraph;
 };
 
-/* As begin, with scratch memory beside GIN: one host, and DYNAMICCL_GIN=1. */
-static bool begin_near(void) {
+/* As begin, with scratch memory beside GIN: one host, and DYNAMICCL_GIN=1. opens: this rank can open the others' memory, and not only its own. */
+static bool begin_beside(bool opens) {
   struct dyn_offer offers[MAX_RANKS];
   setenv("DYNAMICCL_KERNELS", getenv("DYNAMICCL_GIN_KERNELS"), 1);
   lsa = dyn_lsa_offer(7, (uint32_t)numRanks, (uint32_t)rank, &shared->offers[rank]);
@@ -21,12 +21,32 @@ static bool begin_near(void) {
   if (rank == 0) CHECK(dyn_gin_id(shared->id), "no id");
   meet();
   memcpy(offers, shared->offers, sizeof offers);
-  CHECK(dyn_lsa_open(lsa, offers), "it does not open");
+  if (!opens) setenv("FAKEGPU_IPC", "refuse", 1);
+  CHECK(dyn_lsa_open(lsa, offers) == opens, "whether it opens");
+  unsetenv("FAKEGPU_IPC");
   meet();
   memset(&self, 0, sizeof self);
   bool made = dyn_gin_make(lsa, offers, shared->id, &self);
   meet();
   return made;
+}
+
+static bool begin_near(void) { return begin_beside(true); }
+
+/* A rank that cannot open all memory has GIN, as the others do, and nothing over load and store. */
+static void near_on_some(void) {
+  struct dyn_work work = {DYN_ALL_GATHER, in[0], out[0], 100, FLOAT32, SUM, 0, NULL, true, NULL, NULL};
+  bool opens = rank > 0;
+  load();
+  CHECK(begin_beside(opens) && dyn_lsa_can_exchange(lsa, DYN_PATH_GIN));
+  CHECK(dyn_lsa_near(lsa) == opens && dyn_lsa_can_exchange(lsa, DYN_PATH_LSA) == opens && (dyn_lsa_able(lsa, &work) >> DYN_KERNEL_BULK & 1) == opens, "it would run in memory that it has not");
+  struct exchange x;
+  exchange_make(&x, 1, MOST);
+  exchange_fill(&x, in[0], out[0]);
+  CHECK(issue_exchange(&x, 0, 0) == 0);
+  wait_for_all();
+  exchange_compare(&x, out[0]);
+  end(DYN_GIN_DESTROYED);
 }
 
 static void run_in(const struct lane_of *lane, const struct step *s, int slot) {
@@ -123,6 +143,7 @@ static void farewell_runs_on(void) {
 
 static void probes_give_up(void) {
   play("a farewell runs on", 2, farewell_runs_on);
+  play("near on some", 3, near_on_some);
   setenv("FAKEGPU_GIN", "silent", 1);
   steps_wait_s("1");
   play("a probe gives up", 2, probe_gives_up);

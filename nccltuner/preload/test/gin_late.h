@@ -54,12 +54,12 @@ static void hear(const struct step *s, CUgraphExec graph, char *said, size_t byt
   compare(s, 0);
 }
 
-/* A rank that lives and does not come is waited for, and that is said: the call, the rank, what of it, how long. */
-static void told_late(bool inGraph) {
+/* A rank that lives and does not come is waited for, and that is said: the call, by what it goes, the rank, what of it, how long. */
+static void told_late(bool inGraph, uint32_t of) {
   char said[4096], want[256];
   CUgraph captured;
   CUgraphExec graph;
-  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1, .backend = of};
   setenv("DYNAMICCL_LATE_S", "1", 1);
   begin();
   fill(&s, 0);
@@ -67,8 +67,8 @@ static void told_late(bool inGraph) {
   CHECK(cuda.cuStreamEndCapture(streams[0], &captured) == 0 && cuda.cuGraphInstantiateWithFlags(&graph, captured, 0) == 0);
   meet();
   hear(&s, inGraph ? graph : NULL, said, sizeof said);
-  snprintf(want, sizeof want, "rank %d waits for rank %d, process %u, its signal, since 1 s: AllReduce of 400 bytes, call %d of our kernels over GIN%s; it goes on waiting\n", rank,
-           numRanks - 1, shared->offers[numRanks - 1].pid, inGraph ? 1 : 2, inGraph ? " in CUDA graphs" : "");
+  snprintf(want, sizeof want, "rank %d waits for rank %d, process %u, its signal, since 1 s: AllReduce of 400 bytes, call %d of our kernels over GIN by %s%s; it goes on waiting\n", rank,
+           numRanks - 1, shared->offers[numRanks - 1].pid, inGraph ? 1 : 2, dyn_gin_backend_name(of), inGraph ? " in CUDA graphs" : "");
   if (rank == numRanks - 1) CHECK(*said == '\0', "%s", said);
   else CHECK(strstr(said, want) != NULL, "want \"%s\": %s", want, said);
   meet();
@@ -90,8 +90,16 @@ static void tells_late_of_a_node(void) {
   meet();
   end(DYN_GIN_DESTROYED);
 }
-static void tells_late(void) { told_late(false); }
-static void tells_late_in_graph(void) { told_late(true); }
+static void tells_late(void) { told_late(false, backends[0]); }
+static void tells_late_in_graph(void) { told_late(true, backends[0]); }
+static void tells_late_of_second(void) { told_late(false, backends[1]); }
+
+/* With both on one communicator that is what one wants to know. */
+static void late_of_several(void) {
+  play("tells by what of both a call goes whose rank is late", 2, tells_late);
+  play("tells by what of both a graph goes whose rank is late", 2, tells_late_in_graph);
+  play("tells by what a call of the second goes whose rank is late", 2, tells_late_of_second);
+}
 
 static void late(void) { too_late(false); }
 static void late_in_graph(void) { too_late(true); }
@@ -111,6 +119,34 @@ static void late_then_stopped(void) {
     dyn_lsa_stop(lsa, "a rank is dead");
     dyn_watch_go_on();
     CHECK(dyn_lsa_missed(lsa), "what a kernel left that gave up is taken for a result");
+  }
+  meet();
+  dyn_lsa_close(lsa);
+}
+
+/* Who makes a call is told first and says it last, since another thread may abort the communicator meanwhile, as who asks for errors, and is told
+ * so, does. That one has it said. */
+static void late_in_silence(void) {
+  struct step s = {.collective = DYN_ALL_REDUCE, .count = 100, .ctas = 1};
+  char said[4096];
+  int was = dup(STDERR_FILENO), ends[2];
+  alarm(in_vain_s(20));
+  setenv("DYNAMICCL_GIN_PEER_WAIT_S", "1", 1);
+  begin();
+  fill(&s, 0);
+  meet();
+  if (rank < numRanks - 1) {
+    dyn_watch_hold();
+    CHECK(issue(&s, 0) == 0);
+    wait_for_all();
+    CHECK(pipe(ends) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
+    bool told = rank == 0 ? dyn_lsa_gave_up(lsa) : dyn_lsa_missed(lsa), silent = rank > 0 || read(ends[0], said, sizeof said) < 0;
+    if (rank == 0) dyn_lsa_complain(lsa);
+    ssize_t n = read(ends[0], said, sizeof said - 1);
+    said[n < 0 ? 0 : n] = '\0';
+    CHECK(dup2(was, STDERR_FILENO) >= 0);
+    dyn_watch_go_on();
+    CHECK(told && silent && strstr(said, "was waited for in vain: its signal did not come: kernels") != NULL, "%d, %d: %s", told, silent, said);
   }
   meet();
   dyn_lsa_close(lsa);
@@ -222,6 +258,7 @@ static void all_late(void) {
   play("late", 3, late);
   play("late in a graph", 3, late_in_graph);
   play("late, then stopped", 3, late_then_stopped);
+  play("late in silence", 3, late_in_silence);
   setenv("FAKEGPU_GIN", "silent", 1);
   steps_wait_s(IN_VAIN);
   play("failed, then stopped", 2, failed_then_stopped);

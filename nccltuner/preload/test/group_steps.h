@@ -191,6 +191,37 @@ static void apart(void) {
   apart_in_graph();
 }
 
+__attribute__((unused)) static void *abort_it(void *nothing) {
+  last_call()->inside = succeed;
+  usleep(200000);
+  CHECK(find("ncclCommAbort")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+  preload->device->close(lsa);
+  return nothing;
+}
+
+/* The communicator is stopped while a group holds a call of it, and another thread aborts it while the group's end says why, which takes long where
+ * nobody reads. */
+__attribute__((unused)) static void aborted_in_group(void) {
+  begin();
+  besides = (struct step){.collective = ALL_REDUCE, .count = 100, .stream = streams[0], .action = LSA(0, 1)};
+  planned = besides.action;
+  char page[4096];
+  int was = dup(STDERR_FILENO), ends[2];
+  CHECK(pipe(ends) == 0 && fcntl(ends[1], F_SETPIPE_SZ, (int)sizeof page) == sizeof page);
+  memset(page, '.', sizeof page);
+  pthread_t aborts;
+  group_start();
+  alone(0, COMM);
+  send_one(streams[1]);
+  find("ncclCommShrink")(COMM, 0, 0, 0, 0, 1, 0, 0, 0);
+  CHECK(write(ends[1], page, sizeof page) == sizeof page && dup2(ends[1], STDERR_FILENO) >= 0);
+  CHECK(pthread_create(&aborts, NULL, abort_it, NULL) == 0);
+  int result = find("ncclGroupEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0);
+  CHECK(pthread_join(aborts, NULL) == 0 && dup2(was, STDERR_FILENO) >= 0);
+  CHECK(result == 6, "%d", result);
+  meet();
+}
+
 /* Two communicators with kernels, on one stream: in the same order on both ranks, whatever these call first and have beside them. The second
  * one made has the lower number, so the order is not that in which they were made. */
 static void of_two(void) {

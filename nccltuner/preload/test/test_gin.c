@@ -17,6 +17,7 @@
 
 static uint32_t backends[DYN_GIN_LIVES] = {DYN_BACKEND_PROXY}; /* that NCCL has here, in the order in which they are made */
 static int usable(void) { return 1 + (backends[1] != 0); }
+static unsigned contexts = 2; /* that each has */
 
 struct step {
   int collective;
@@ -69,7 +70,7 @@ static struct dyn_work work_of(const struct step *s, int slot) {
 static int issue(const struct step *s, int slot) {
   struct dyn_work work = work_of(s, slot);
   unsigned ctas = 0;
-  uint32_t backend = s->backend == 0 ? backends[0] : s->backend, able = DYN_ABLE_CONTEXTS;
+  uint32_t backend = s->backend == 0 ? backends[0] : s->backend, able = contexts > 1 ? DYN_ABLE_CONTEXTS : 0;
   for (int i = 0; i < usable(); i++) able |= DYN_ABLE_GIN(backends[i]);
   CHECK(dyn_lsa_able(lsa, &work) == able, "%zu elements", s->count);
   int result = dyn_lsa_launch(lsa, &work, GIN(backend, s->ctas, s->contexts) | (s->closely ? DYN_GIN_CLOSELY << DYN_ACTION_ALGO_SHIFT : 0), &ctas, NULL);
@@ -81,8 +82,8 @@ static void wait_for_all(void) {
   for (int i = 0; i < STREAMS; i++) CHECK(cuda.cuStreamSynchronize(streams[i]) == 0);
 }
 
-/* Two contexts, and queues of 64 entries or, of GDAKI, 128. */
-static uint32_t granted_of(uint32_t backend) { return backend << 8 | 2 << 16 | (backend == DYN_BACKEND_GDAKI ? 8u : 7u) << 24; }
+/* Contexts, and queues of 64 entries or, of GDAKI, 128; without the second context twice as many. */
+static uint32_t granted_of(uint32_t backend) { return backend << 8 | contexts << 16 | ((backend == DYN_BACKEND_GDAKI ? 8u : 7u) + (contexts == 1)) << 24; }
 
 static void begin(void) {
   load();
@@ -193,6 +194,7 @@ static void graphs(void) {
 }
 
 #include "gin_trips.h"
+#include "gin_contexts.h"
 #include "gin_captured.h"
 
 /* Sizes, types and operators beyond what it has are NCCL's, on all ranks alike. */
@@ -331,6 +333,7 @@ static void all_of_one(void) {
   play_on(2, "choice", 2, choice);
   play_on(2, "choice", 4, choice);
   all_places();
+  all_contexts_of_older();
   play("able", 2, able);
   steps_wait_s(IN_VAIN);
   play("silent", 3, silent);
@@ -343,6 +346,7 @@ static void all_of_one(void) {
   play("completes", 2, completes);
   play("expected", 3, expected);
   play_on(2, "expected while a node is late", 4, expected_while_late);
+  play("expected when stopped", 2, expected_when_stopped);
   play_on(2, "death", 4, death);
   play("children", 2, children_of_ranks);
   all_late();
@@ -363,14 +367,18 @@ int main(int argc, char **argv) {
   setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
   if (argc == 3) all_of_one();
   if (argc > 3 && strcmp(argv[3], "kept") == 0) return play("death while kept", 2, death_while_kept), play("completes", 2, completes), unlink(kernels) != 0;
-  if (argc > 3 && strcmp(argv[3], "expected") == 0) return play("expected", 3, expected), play_on(2, "expected while a node is late", 4, expected_while_late), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "expected") == 0) return play("expected", 3, expected), play_on(2, "expected while a node is late", 4, expected_while_late), play("expected when stopped", 2, expected_when_stopped), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "behind") == 0) return play("behind graphs", 2, behind_graphs), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "late") == 0) return all_late(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "places") == 0) return all_places(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "memory") == 0) return play("no memory", 2, no_memory), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "near") == 0) return play("near on some", 3, near_on_some), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "contexts") == 0) all_contexts_of_older();
   if (argc > 3 && strcmp(argv[3], "lanes") == 0) give_up_in_lanes(), probes_give_up();
   setenv("FAKEGPU_OPTIONS", "--nccl 2.32.3", 1);
   if (argc > 3 && strcmp(argv[3], "lanes") == 0) return lanes_of_several(), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "either") == 0) return of_several(), late_of_several(), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "contexts") == 0) return of_several(), all_contexts(), unlink(kernels) != 0;
   if (argc == 3) all_of_newer();
   all_of_several();
   setenv("FAKEGPU_OPTIONS", "--nccl 2.30.7", 1);
