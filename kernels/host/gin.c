@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How GIN comes to a communicator, and how it goes: the steps between the states of gin_state.c. NCCL's own steps wait for all
- * ranks, and a rank for which one fails leaves the others waiting there. So GIN has a communicator of its own, of the same
- * ranks: one that does not block, so that each step has a deadline, and that can be aborted. The program's communicator is
- * left alone, whatever happens here.
+ * How GIN comes to a communicator, and how it goes: the steps between the states of gin_state.c. NCCL's own steps wait for all ranks, and a
+ * rank for which one fails leaves the others waiting there. So GIN has a communicator of its own, of the same ranks: one that does not block,
+ * so that each step has a deadline, and that can be aborted. The program's communicator is left alone, whatever happens here.
  *
- * Where NCCL has several backends on it each gets a life: one after the other, in the same order on all ranks. NCCL's steps must
- * be made by all ranks alike, so the first of them that fails is the last one that is made; lives that are active stay so.
+ * Where NCCL has several backends on it each gets a life: one after the other, in the same order on all ranks. NCCL's steps must be made by
+ * all ranks alike, so the first of them that fails is the last one that is made; lives that are active stay so.
  */
 #include "gin_life.h"
 
