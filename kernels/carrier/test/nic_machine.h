@@ -133,6 +133,7 @@ struct NicView {
   unsigned vain;
   NicView(const uint32_t *controls_, const uint64_t *ready_, const uint32_t *launch_)
       : control(), rung(0), helpers(0), over(false), controls(controls_), launch(launch_), ready(ready_), vain(0) {}
+  template <bool kFed>
   void look() {
     const uint64_t now = nicWord(ready).load(std::memory_order_acquire);
     vain = now == rung ? vain + 1 : 0;
@@ -188,6 +189,7 @@ inline void raiseKnown(uint64_t *at, uint64_t value) {
 }
 /* Completions are releases here. */
 inline void releaseGot() {}
+inline void releaseAll() {}
 /* The source that it stands for was read. */
 inline void addPlain(uint64_t *at, uint64_t value) { nicWord(at).fetch_add(value, std::memory_order_release); }
 inline void storeCompletion(uint8_t *completions, uint32_t index, uint32_t word) {
@@ -293,6 +295,7 @@ struct NicBoard {
   uint32_t done[NIC_MAX_RANKS] = {}, nextDone[NIC_MAX_RANKS] = {};
   unsigned vain = 0;
   explicit NicBoard(const nic &n_) : n(n_) {}
+  template <bool kFed>
   void look() {
     if (vain++ > 0) usleep(vain < 16 ? 20 : 200);
     for (int p = 0; p < n.nRanks; p++) {
