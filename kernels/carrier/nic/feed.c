@@ -221,6 +221,7 @@ static bool make(struct nic_feed *feed) {
   struct nic_card *card = &feed->card;
   if ((card->kernel = nic_kernel_make(true)) == NULL || !nic_share_link(card) || !make_tables(feed)) return false;
   nic_begin(card);
+  nic_place_name(&feed->place, NULL);
   return start_thread(feed);
 }
 

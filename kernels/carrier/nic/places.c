@@ -21,9 +21,8 @@ static void let(void) { pthread_mutex_unlock(&lock); }
 
 /* In that context, which lives. What its communicator left behind for ever, for graphs that are gone by now, puts nothing any more. */
 static bool is_beside(const struct nic_place *own, const struct carrier_home *home) {
-  const uint32_t *captured = own->carrier->instance->expected.captured;
   return own->carrier->home.context == home->context && own->carrier->home.id == home->id &&
-         (CARRIER_MISTAKE == 13 || captured == NULL || __atomic_load_n(captured, __ATOMIC_ACQUIRE) != DYN_EXPECTED_NOTHING);
+         (CARRIER_MISTAKE == 13 || own->captured == NULL || __atomic_load_n(own->captured, __ATOMIC_ACQUIRE) != DYN_EXPECTED_NOTHING);
 }
 
 bool nic_place_take(struct nic_place *place, unsigned *taken, unsigned *most) {
@@ -54,6 +53,7 @@ void nic_place_leave(struct nic_place *place) {
 void nic_place_name(struct nic_place *place, const void *handle) {
   hold();
   place->handle = handle;
+  place->captured = place->carrier->instance->expected.captured;
   let();
 }
 

@@ -14,6 +14,7 @@ struct nic_place {
   unsigned cards, blocks; /* blocks: of queues, of all of these cards */
   const void *handle;     /* what NCCL's device code has; NULL: nobody has it yet, or */
   bool fed;               /* the carrier is not told */
+  const uint32_t *captured; /* as expected.h has it; NULL: nobody announces anything yet */
 };
 
 /* Blocks of queues stay as long as a kernel does that may put, so kernels are to find places beside all of them (docs/design/carrier.md, decision
