@@ -256,7 +256,7 @@ int carrier_receive(struct carrier *c) {
   struct ring_message message;
   carrier_watch(c);
   for (int r = 0; r < c->nRanks; r++)
-    while (mover_has_room(c->adder, 0, false) && ring_take(&c->board->rings[r], &message)) {
+    while (ring_waits(&c->board->rings[r]) && mover_has_room(c->adder, 0, false) && ring_take(&c->board->rings[r], &message)) {
       if (CARRIER_MISTAKE != 9) hold(c);
       if (!c->failed) c->failed = apply(c, &message);
       if (CARRIER_MISTAKE != 9) let(c);

@@ -362,10 +362,10 @@ func TestMemoryThatGoes(t *testing.T) {
 }
 
 // A program keeps CUDA's lock while its GPU waits for what NCCL's thread puts; and does so when nobody had put for long, with a kernel that was
-// announced. Who does not hear of it has no card there.
+// announced. Who does not hear of it has no card there. More is put at once than a queue has places for.
 func TestProxyBehindLock(t *testing.T) {
 	for _, table := range tables {
-		for _, story := range []string{"behind", "announced"} {
+		for _, story := range []string{"behind", "announced", "full"} {
 			t.Run(story+table, func(t *testing.T) {
 				t.Parallel() // they wait
 				said, err := fed(t, "threads/carrier_test", table, "obj/carrier/test/threads/carrier.so", story)
@@ -375,12 +375,23 @@ func TestProxyBehindLock(t *testing.T) {
 			})
 		}
 	}
-	t.Run("planted", func(t *testing.T) {
-		t.Parallel()
-		if said, err := fed(t, "carrier_test", "14", "obj/carrier/test/mistake10.so", "announced"); err == nil || !strings.Contains(said, "no card comes") {
-			t.Errorf("it was not found: %v", err)
+	for _, run := range [][]string{{"mistake10.so", "announced", "no card comes"}, {"mistake14.so", "full", "is not here"}} {
+		t.Run(run[0], func(t *testing.T) {
+			t.Parallel()
+			if said, err := fed(t, "carrier_test", "14", "obj/carrier/test/"+run[0], run[1]); err == nil || !strings.Contains(said, run[2]) {
+				t.Errorf("it was not found: %v", err)
+			}
+		})
+	}
+}
+
+// The program destroys its CUDA context before NCCL has done with what moves.
+func TestProxyReset(t *testing.T) {
+	for _, table := range tables {
+		if _, err := fed(t, "carrier_test", table, shipped, "reset"); err != nil {
+			t.Errorf("table %s: %v", table, err)
 		}
-	})
+	}
 }
 
 // Memory that goes under a copy, and a copy that begins when it has gone: who copies into it dies. An addition that does.

@@ -143,7 +143,7 @@ void nic_progress(struct nic_card *card) {
   struct carrier_entered entered;
   const uint64_t now = carrier_now_ns();
   if (!card->nic.fed) carrier_watch(card->carrier);
-  if (!is_there(card)) card->broken = true;
+  if (!is_there(card) || !dyn_readable(card->carrier->instance->expected.asked)) card->broken = true; /* which goes first nobody says */
   else warn_of_failure(card);
   if (card->broken) {
     nic_lapse(card, false);
@@ -152,6 +152,7 @@ void nic_progress(struct nic_card *card) {
   const bool isLast = told_of(&card->shared->report.begun) == card->nic.number, inUse = is_in_use(card, now), news = is_news(card);
   if (isLast && !inUse) cease(card);
   if (card->runs && !news && !isLast && now - card->askedNs < QUERY_MS * (uint64_t)1000000) return; /* without CUDA, whose lock the program may want */
+  if (card->nic.fed && !card->runs && !inUse && !news && !is_behind(card)) return; /* its thread asks on and on */
   if (!carrier_enter(&card->carrier->home, &entered)) return;
   card->askedNs = now;
   if (news) card->broken = !tell(card);

@@ -135,6 +135,46 @@ static void announced(void) {
   end();
 }
 
+/* Out of host memory, of which a request takes little; behind them all a signal. */
+static void full(void) {
+  enum { PUTS = 64 };
+  void *requests[PUTS];
+  int done = 0;
+  start();
+  struct window host = {.at = malloc(BYTES), .bytes = BYTES};
+  for (size_t i = 0; i < BYTES; i++) host.at[i] = (unsigned char)random_of(i + (size_t)rank * BYTES);
+  register_window(&host, NCCL_PTR_HOST, 0);
+  for (size_t i = 0; i < PUTS; i++) {
+    const size_t at = i * (BYTES / PUTS);
+    CHECK(post_signal(0, at, host.regions[0], BYTES / PUTS, at, to.regions[0], 1 - rank, 8 * (uint64_t)rank, comm.signalRegions[0], 1, NCCL_NET_SIGNAL_OP_INC, &requests[i]) == 0);
+  }
+  await_signal(0, PUTS);
+  for (size_t i = 0; i < BYTES; i++) CHECK(to.at[i] == (unsigned char)random_of(i + (size_t)(1 - rank) * BYTES), "byte %zu", i);
+  for (size_t i = 0; i < PUTS; i++, done = 0)
+    while (!done) CHECK(poll_request(0, requests[i], &done) == 0 && progress(0) == 0);
+  CHECK(post_put(0, 0, host.regions[0], BYTES, 0, to.regions[0], 1 - rank, &requests[0]) == ncclInvalidArgument && strstr(lastWarning, "more host memory at once") != NULL, "%s", lastWarning);
+  meet();
+  deregister_window(&host);
+  end();
+}
+
+/* When nobody has put for long, so that no kernel is there, and the thread that launches has nothing to ask of CUDA. */
+static void reset(void) {
+  int (*cudaReset)(int device);
+  void *request;
+  start();
+  exchange(1);
+  usleep(2 * SILENCE_US);
+  meet();
+  *(void **)&cudaReset = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cuDevicePrimaryCtxReset_v2");
+  CHECK(cudaReset != NULL && cudaReset(rank) == 0);
+  CHECK(post_put(0, 0, from.regions[0], 8, 0, to.regions[0], 1 - rank, &request) == ncclUnhandledCudaError);
+  progress(0);
+  const uint64_t began = ms_now();
+  end();
+  CHECK(ms_now() - began < 4900, "%ld ms", (long)(ms_now() - began)); /* copies are waited for for 5 s */
+}
+
 static void play_it(const char *name, void (*story)(void)) {
   setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
   setenv("DYNAMICCL_CARRIER_TYPE", "proxy", 1);
@@ -143,3 +183,5 @@ static void play_it(const char *name, void (*story)(void)) {
 
 void play_behind(void) { play_it("behind", behind); }
 void play_announced(void) { play_it("announced", announced); }
+void play_full(void) { play_it("full", full); }
+void play_reset(void) { play_it("reset", reset); }
