@@ -375,7 +375,7 @@ func TestProxyBehindLock(t *testing.T) {
 			})
 		}
 	}
-	for _, run := range [][]string{{"mistake10.so", "announced", "no card comes"}, {"mistake14.so", "full", "is not here"}} {
+	for _, run := range [][]string{{"mistake10.so", "announced", "no card comes"}, {"mistake14.so", "full", "behind.c"}} {
 		t.Run(run[0], func(t *testing.T) {
 			t.Parallel()
 			if said, err := fed(t, "carrier_test", "14", "obj/carrier/test/"+run[0], run[1]); err == nil || !strings.Contains(said, run[2]) {
