@@ -109,6 +109,7 @@ struct carrier {
   struct carrier_home home;
   int device;
   unsigned sharing; /* processes of this communicator that have this rank's GPU, its own among them */
+  struct nic_feed *feed; /* with type Proxy (nic/feed.h), which moves all; NULL: CUDA does */
   struct mover *adder;
   struct carrier_lane *lanes; /* all; version 11: the one */
   struct nic_port *port; /* with type GDAKI (nic/port.h) */
@@ -149,7 +150,7 @@ bool carrier_forget(struct carrier *c, const struct carrier_region *region, uint
 int carrier_receive(struct carrier *c);
 
 /* peers.c */
-int carrier_connect(struct carrier_instance *instance, void *handles[], int nRanks, int rank, int listener, struct carrier **out);
+int carrier_connect(struct carrier_instance *instance, void *handles[], int nRanks, int rank, int listener, bool proxy, struct carrier **out);
 void carrier_close(struct carrier *c);
 struct carrier_lane *carrier_lane_make(struct carrier *c); /* NULL: it was said why */
 void carrier_lane_free(struct carrier_lane *lane);         /* waits for copies that are under way */

@@ -31,7 +31,7 @@ struct dyn_carrier_expected {
   const uint32_t *lapsed; /* host memory: of how many of its cards none is on the GPU, behind an addition to asked: 0 soon, before the launch */
 };
 
-/* False: no device communicator of this carrier's has this handle (ncclDevComm.ginHandles), or its GIN is of type Proxy. */
+/* False: no device communicator of this carrier's has this handle (ncclDevComm.ginHandles), or CUDA's copies move (nic/feed.h). */
 #define DYN_CARRIER_EXPECTED "dynamicclCarrierExpected"
 typedef bool dyn_carrier_expected_of(const void *handle, struct dyn_carrier_expected *expected);
 

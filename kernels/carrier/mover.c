@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Version 0, driven by the host: a copy by the driver and an event for each transfer, a launch for each signal. Every signal
+ * By a kernel that the host feeds (nic/feed.h), or, where that is not there, driven by the host: a copy by the driver and an event for each transfer, a launch for each signal. Every signal
  * costs what a launch costs, some microseconds, and the kernel needs a free place on a multiprocessor: a program whose kernels
  * fill the whole GPU and wait for a signal waits for ever (docs/design.md, decision 29). One stream each and no more: CUDA has
  * few queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), streams beyond them share one, and what shares it with the program's
@@ -12,15 +12,19 @@
 #include <time.h>
 
 #include "fault.h"
+#include "nic/feed.h"
 #include "say.h"
 
 struct move {
   struct move *next;  /* while it is spare */
   struct move *other; /* of all of the mover */
   void *event;
+  uint64_t number; /* of a feed's */
 };
 
 struct mover {
+  struct nic_feed *feed; /* NULL: CUDA moves, by what is below */
+  enum mover_kind kind;
   struct carrier_home home;
   void *stream;
   void *module, *add; /* MOVER_ADDS */
@@ -55,9 +59,10 @@ static bool build(struct mover *m, enum mover_kind kind) {
            carrier_failed(cuda->cuModuleGetFunction(&m->add, m->module, ADD_NAME), "cuModuleGetFunction") || carrier_failed(cuda->cuFuncLoad(m->add), "cuFuncLoad"));
 }
 
-struct mover *mover_make(enum mover_kind kind) {
+struct mover *mover_make(enum mover_kind kind, struct nic_feed *feed) {
   struct mover *m = calloc(1, sizeof *m);
-  if (m == NULL || build(m, kind)) return m;
+  if (m != NULL) m->feed = feed, m->kind = kind;
+  if (m == NULL || feed != NULL || build(m, kind)) return m;
   mover_free(m);
   return NULL;
 }
@@ -69,7 +74,7 @@ static struct move *take(struct mover *m) {
     return move;
   }
   move = calloc(1, sizeof *move);
-  if (move == NULL || carrier_failed(carrier_driver(NULL)->cuEventCreate(&move->event, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate")) {
+  if (move == NULL || (m->feed == NULL && carrier_failed(carrier_driver(NULL)->cuEventCreate(&move->event, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate"))) {
     free(move);
     return NULL;
   }
@@ -83,7 +88,18 @@ static void give(struct mover *m, struct move *move) {
   m->spare = move;
 }
 
+bool mover_has_room(struct mover *m, size_t bytes, bool host) {
+  return m->feed == NULL || nic_feed_has_room(m->feed, m->kind == MOVER_PUTS ? NIC_MAIN : NIC_SIDE, bytes, host);
+}
+
+static struct move *feed(struct mover *m, carrier_address to, uint64_t from, size_t bytes, bool host) {
+  struct move *move = nic_feed_done(m->feed, NIC_MAIN, 0) < 0 ? NULL : take(m);
+  if (move != NULL) move->number = nic_feed_copy(m->feed, to, from, bytes, host);
+  return move;
+}
+
 struct move *mover_put(struct mover *m, carrier_address to, uint64_t from, size_t bytes, bool host) {
+  if (m->feed != NULL) return feed(m, to, from, bytes, host);
   const struct carrier_driver *cuda = carrier_driver(NULL);
   struct carrier_entered entered;
   if (!carrier_enter(&m->home, &entered)) return NULL;
@@ -99,7 +115,14 @@ struct move *mover_put(struct mover *m, carrier_address to, uint64_t from, size_
   return move;
 }
 
+static int fed(struct mover *m, struct move *move) {
+  const int state = nic_feed_done(m->feed, NIC_MAIN, move->number);
+  if (state != 0) give(m, move);
+  return state;
+}
+
 int mover_done(struct mover *m, struct move *move) {
+  if (m->feed != NULL) return fed(m, move);
   struct carrier_entered entered;
   if (!carrier_enter(&m->home, &entered)) return -1;
   int state = carrier_driver(NULL)->cuEventQuery(move->event);
@@ -112,6 +135,7 @@ int mover_done(struct mover *m, struct move *move) {
 bool mover_add(struct mover *m, carrier_address at, uint64_t value) {
   struct carrier_entered entered;
   void *arguments[] = {&at, &value};
+  if (m->feed != NULL) return nic_feed_done(m->feed, NIC_SIDE, 0) > 0 && nic_feed_add(m->feed, at, value) > 0;
   if (!carrier_enter(&m->home, &entered)) return false;
   int launched = carrier_driver(NULL)->cuLaunchKernel(m->add, 1, 1, 1, 1, 1, 1, 0, m->stream, arguments, NULL);
   carrier_leave(&entered);
@@ -122,6 +146,7 @@ bool mover_settle(struct mover *m, uint64_t deadlineNs) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   struct carrier_entered entered;
   void *behind = NULL;
+  if (m->feed != NULL) return nic_feed_settle(m->feed, deadlineNs);
   if (!carrier_enter(&m->home, &entered)) return true; /* all that ran there went with it */
   int state = cuda->cuEventCreate(&behind, CARRIER_EVENT_DISABLE_TIMING);
   if (state == 0) state = cuda->cuEventRecord(behind, m->stream);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "carrier.h"
+#include "nic/feed.h"
 #include "say.h"
 #include "wire.h"
 
@@ -141,7 +142,18 @@ static bool in_context(struct carrier *c) {
          !carrier_failed(cuda->cuDeviceGetUuid_v2(c->peers[c->rank].gpu, c->device), "cuDeviceGetUuid");
 }
 
-int carrier_connect(struct carrier_instance *instance, void *handles[], int nRanks, int rank, int listener, struct carrier **out) {
+/* Ranks have met. What CUDA's copies need is there, and is not needed where a kernel moves. */
+static bool be_fed(struct carrier *c) {
+  struct carrier_entered entered;
+  if (!carrier_enter(&c->home, &entered)) return false;
+  c->feed = nic_feed_make(c);
+  carrier_leave(&entered);
+  if (c->feed == NULL) return true;
+  mover_free(c->adder);
+  return (c->adder = mover_make(MOVER_ADDS, c->feed)) != NULL;
+}
+
+int carrier_connect(struct carrier_instance *instance, void *handles[], int nRanks, int rank, int listener, bool proxy, struct carrier **out) {
   struct carrier *c = calloc(1, sizeof *c + (size_t)nRanks * sizeof *c->peers);
   if (c == NULL) return ncclSystemError;
   pthread_mutex_init(&c->lock, NULL);
@@ -150,12 +162,16 @@ int carrier_connect(struct carrier_instance *instance, void *handles[], int nRan
   c->nRanks = nRanks;
   for (int r = 0; r < nRanks; r++) c->peers[r].rank = r, c->peers[r].connection = -1;
   c->watched = calloc((size_t)nRanks, sizeof *c->watched);
-  if (c->watched == NULL || !in_context(c) || (c->adder = mover_make(MOVER_ADDS)) == NULL || !meet(c, handles, listener)) {
+  if (c->watched == NULL || !in_context(c) || (c->adder = mover_make(MOVER_ADDS, NULL)) == NULL || !meet(c, handles, listener)) {
     carrier_close(c);
     return ncclSystemError;
   }
   for (int r = 0; r < nRanks; r++) c->watched[r] = (struct pollfd){.fd = c->peers[r].connection, .events = POLLRDHUP};
   c->sharing = sharing(c);
+  if (proxy && !be_fed(c)) {
+    carrier_close(c);
+    return ncclSystemError;
+  }
   *out = c;
   return ncclSuccess;
 }
@@ -167,7 +183,7 @@ struct carrier_lane *carrier_lane_make(struct carrier *c) {
     free(lane);
     return NULL;
   }
-  lane->mover = mover_make(MOVER_PUTS);
+  lane->mover = mover_make(MOVER_PUTS, c->feed);
   carrier_leave(&entered);
   if (lane->mover == NULL) {
     free(lane);
@@ -201,6 +217,8 @@ void carrier_close(struct carrier *c) {
   while (c->lanes != NULL) carrier_lane_free(c->lanes);
   mover_free(c->adder);
   c->adder = NULL;
+  nic_feed_free(c->feed); /* from here on nothing is copied */
+  c->feed = NULL;
   for (int n = 0; n < CARRIER_MAX_REGIONS; n++) {
     struct carrier_region *region = atomic_load(&c->regions[n]);
     if (region != NULL) carrier_deregister(c, region);

@@ -28,11 +28,11 @@ static inline bool dyn_carrier_is(const char *name, const char *value) {
   const char *text = getenv(name);
   return text != NULL && strcmp(text, value) == 0;
 }
-/* Who starts the program wants it, and of type Proxy, which has no kernel that stays. */
+/* Who starts the program wants it, and of type Proxy alone, which has fewer blocks. */
 static inline bool dyn_carrier_is_wanted(void) { return dyn_carrier_is("DYNAMICCL_CARRIER", "1"); }
 static inline bool dyn_carrier_is_proxy(void) { return dyn_carrier_is("DYNAMICCL_CARRIER_TYPE", "proxy"); }
 
 /* Multiprocessors that are not for others in this process. */
-static inline unsigned dyn_carrier_takes(void) { return dyn_carrier_is_wanted() && !dyn_carrier_is_proxy() ? dyn_carrier_most() + DYN_CARRIER_MARGIN : 0; }
+static inline unsigned dyn_carrier_takes(void) { return dyn_carrier_is_wanted() ? dyn_carrier_most() + DYN_CARRIER_MARGIN : 0; }
 
 #endif

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "nic/gdaki_abi.h"
+#include "nic/kernel.h"
 #include "nic/port.h"
 #include "places.h"
 #include "plugin.h"
@@ -31,6 +32,8 @@ static bool has_queues(void) {
   const char *text = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   return text != NULL && atoi(text) >= LEAST_QUEUES;
 }
+
+const char *plugin_proxy(void) { return nic_kernel_file() != NULL ? "a kernel that the host feeds" : "copies that the host drives"; }
 
 int plugin_announce(atomic_flag *said, const char *by) {
   if (!dyn_carrier_is_wanted()) {
@@ -53,7 +56,7 @@ static int net_init(void **ctx, uint64_t commId, void *config, ncclDebugLogger_t
   (void)commId, (void)config, (void)profiler;
   *ctx = NULL;
   carrier_logger(logger);
-  return plugin_announce(&said, nic_is_wanted() ? "a kernel that plays the network card" : "copies that the host drives");
+  return plugin_announce(&said, nic_is_wanted() ? "a kernel that plays the network card" : plugin_proxy());
 }
 
 int one_device(int *ndev) {
@@ -154,15 +157,20 @@ int gin_listen(void *ctx, int dev, void *handle, void **listenComm) {
   return ncclSuccess;
 }
 
-int gin_connect(void *ctx, void *handles[], int nranks, int rank, void *listenComm, void **collComm) {
-  (void)ctx;
+static int connect_as(void *handles[], int nranks, int rank, void *listenComm, bool proxy, void **collComm) {
   struct listener *listener = listenComm;
-  return carrier_connect(listener->instance, handles, nranks, rank, listener->fd, (struct carrier **)collComm);
+  return carrier_connect(listener->instance, handles, nranks, rank, listener->fd, proxy, (struct carrier **)collComm);
+}
+
+int gin_connect_proxy(void *ctx, void *handles[], int nranks, int rank, void *listenComm, void **collComm) {
+  (void)ctx;
+  return connect_as(handles, nranks, rank, listenComm, true, collComm);
 }
 
 int gin_connect_port(void *ctx, void *handles[], int nranks, int rank, void *listenComm, int layout, void **collComm) {
   struct carrier *c = NULL;
-  int result = gin_connect(ctx, handles, nranks, rank, listenComm, (void **)&c);
+  int result = connect_as(handles, nranks, rank, listenComm, false, (void **)&c);
+  (void)ctx;
   if (result != ncclSuccess) return result;
   if ((c->port = nic_open(c, layout)) == NULL) {
     carrier_close(c);
@@ -175,7 +183,7 @@ int gin_connect_port(void *ctx, void *handles[], int nranks, int rank, void *lis
 /* A connection is a context, to which a lane belongs with the proxy. */
 static int gin_connect_context(void *ctx, void *handles[], int nranks, int rank, void *listenComm, void **collComm) {
   if (nic_is_wanted()) return gin_connect_port(ctx, handles, nranks, rank, listenComm, GDAKI_100, collComm);
-  int result = gin_connect(ctx, handles, nranks, rank, listenComm, collComm);
+  int result = gin_connect_proxy(ctx, handles, nranks, rank, listenComm, collComm);
   if (result != ncclSuccess || carrier_lane_make(*collComm) != NULL) return result;
   carrier_close(*collComm);
   *collComm = NULL;

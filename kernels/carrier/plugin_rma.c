@@ -29,7 +29,7 @@ static int rma_init(void **ctx, uint64_t commId, ncclDebugLogger_t logger) {
   static atomic_flag said = ATOMIC_FLAG_INIT;
   *ctx = NULL;
   carrier_logger(logger);
-  int result = plugin_announce(&said, "copies that the host drives");
+  int result = plugin_announce(&said, plugin_proxy());
   return result == ncclSuccess ? gin_init(ctx, commId, logger) : result;
 }
 
@@ -143,7 +143,7 @@ EXPORT ncclRma_v14_t ncclRmaPlugin_v14 = {.name = NAME,
                                           .devices = one_device,
                                           .getProperties = rma_properties,
                                           .listen = gin_listen,
-                                          .connect = gin_connect,
+                                          .connect = gin_connect_proxy,
                                           .createContext = rma_create,
                                           .regMrSym = rma_register,
                                           .deregMrSym = gin_deregister,

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "carrier.h"
+#include "nic/feed.h"
 #include "say.h"
 
 /* What tests plant. 1: a signal that does not wait for its copy. 2: messages out of order. 3: a get that does not wait for its.
@@ -48,7 +49,11 @@ static uint64_t due_ns(struct carrier_instance *instance, size_t bytes) {
   return due;
 }
 
-/* False: CUDA refuses. */
+static bool has_room(const struct carrier_request *request) {
+  return request->copy.bytes == 0 || mover_has_room(request->lane->mover, request->copy.bytes, request->copy.host);
+}
+
+/* There is room. False: CUDA refuses. */
 static bool begin_copy(struct carrier_request *request) {
   const struct carrier_copy *copy = &request->copy;
   request->begun = true;
@@ -63,6 +68,7 @@ static bool finish(struct carrier_request *request) {
   struct carrier *c = request->lane->c;
   struct carrier_peer *peer = request->peer;
   if (!peer->gone && plays_dead(c, peer)) return false;
+  if (!peer->gone && !request->begun && !has_room(request)) return false;
   if (!peer->gone && !request->begun && !begin_copy(request)) c->failed = request->result = ncclUnhandledCudaError;
 #if CARRIER_MISTAKE == 1
   if (!peer->gone && request->signals && request->move != NULL && ring_send(ring_to(c, peer), &request->message)) request->signals = false;
@@ -116,7 +122,7 @@ static int begin(struct carrier_lane *lane, uint32_t rank, struct carrier_reques
   request->lane = lane;
   request->peer = peer;
   const bool first = queue->last == NULL || queue->last->begun; /* a get is to see what was put before it */
-  if (first && !plays_dead(c, peer) && !begin_copy(request)) {
+  if (first && !plays_dead(c, peer) && has_room(request) && !begin_copy(request)) {
     free(request);
     return ncclUnhandledCudaError;
   }
@@ -140,6 +146,7 @@ static int put(struct carrier_lane *lane, const struct carrier_region *src, uint
     if (src == NULL || !lies_in(src, c->rank, srcOff, bytes) || !lies_in(dst, (int)rank, dstOff, bytes))
       return refuse(c, "a put", rank, "it is not within the memory that was registered");
     if (dst->parts[rank].at == 0) return refuse(c, "a put", rank, "nobody else can write into that memory");
+    if (c->feed != NULL && src->type == NCCL_PTR_HOST && bytes > NIC_FEED_MOST) return refuse(c, "a put", rank, "it is more host memory at once than the carrier takes");
     model.copy = (struct carrier_copy){dst->parts[rank].at + dstOff, src->data + srcOff, bytes, src->type == NCCL_PTR_HOST, false};
     model.from = src, model.to = dst;
   }
@@ -249,7 +256,7 @@ int carrier_receive(struct carrier *c) {
   struct ring_message message;
   carrier_watch(c);
   for (int r = 0; r < c->nRanks; r++)
-    while (ring_take(&c->board->rings[r], &message)) {
+    while (ring_waits(&c->board->rings[r]) && mover_has_room(c->adder, 0, false) && ring_take(&c->board->rings[r], &message)) {
       if (CARRIER_MISTAKE != 9) hold(c);
       if (!c->failed) c->failed = apply(c, &message);
       if (CARRIER_MISTAKE != 9) let(c);

@@ -49,6 +49,10 @@ static inline bool ring_send(struct ring *ring, const struct ring_message *messa
   return true;
 }
 
+static inline bool ring_waits(const struct ring *ring) {
+  return atomic_load_explicit(&ring->taken, memory_order_relaxed) != atomic_load_explicit(&ring->sent, memory_order_relaxed);
+}
+
 /* False: empty. What the source saw before it sent is seen. */
 static inline bool ring_take(struct ring *ring, struct ring_message *message) {
   uint64_t taken = atomic_load_explicit(&ring->taken, memory_order_relaxed);

@@ -44,7 +44,7 @@ struct kernel_launch {
 const struct kernel *kernel_find(const char *name); /* NULL: there is none */
 /* cuda_nic.cc: the kernels that play a network card for NCCL's GIN (kernels/carrier/nic), in threads of their own, until they end. */
 struct nic;
-extern const char nic_kernel_name[], nic_watch_name[];
+extern const char nic_kernel_name[], nic_fed_name[], nic_watch_name[];
 void nic_run(const struct nic *nic);
 void nic_watch(const struct nic *nic);
 

@@ -70,7 +70,7 @@ FAKEGPU_API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, 
   }
   const struct kernel *kernel = kernel_find(name);
   const int watches = strcmp(name, nic_watch_name) == 0;
-  if (kernel == NULL && !watches && strcmp(name, nic_kernel_name) != 0) return CUDA_ERROR_NOT_FOUND;
+  if (kernel == NULL && !watches && strcmp(name, nic_kernel_name) != 0 && strcmp(name, nic_fed_name) != 0) return CUDA_ERROR_NOT_FOUND;
   *function = calloc(1, sizeof **function);
   if (*function == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
   **function = (struct CUfunc_st){MAGIC_OURS, kernel, watches, module, module->functions};

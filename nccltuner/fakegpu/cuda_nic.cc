@@ -13,10 +13,10 @@
 
 enum { HELPERS = 2 }; /* blocks; the host asks for more, and the kernel makes do with those that are there */
 
-const char nic_kernel_name[] = "dynamicclCarrierNic", nic_watch_name[] = "dynamicclCarrierWatch";
+const char nic_kernel_name[] = "dynamicclCarrierNic", nic_fed_name[] = "dynamicclCarrierFed", nic_watch_name[] = "dynamicclCarrierWatch";
 
 void nic_run(const struct nic *nic) {
-  if (!dyn::nicRunGrid(dynamicclCarrierNic, *nic, nic->alone ? 0 : HELPERS)) abort(); /* a test's machine is out of threads */
+  if (!dyn::nicRunGrid(nic->fed ? dynamicclCarrierFed : dynamicclCarrierNic, *nic, nic->alone ? 0 : HELPERS)) abort(); /* a test's machine is out of threads */
 }
 
 void nic_watch(const struct nic *nic) { dynamicclCarrierWatch(*nic); }

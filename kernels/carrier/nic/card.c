@@ -14,7 +14,7 @@
 enum {
   COUNTERS_KEY = 1,
   FIRST_KEY = NIC_CARD_KEYS - CARRIER_MAX_REGIONS,
-  HELPERS = 16,            /* blocks beside those of queues, unless sizes() is told otherwise */
+  HELPERS = 16,            /* blocks beside those of queues, unless nic_sizes_of is told otherwise */
   SIGNALS_LEAST = 2 << 20, /* bytes: CUDA puts smaller allocations together, and peers are to map nothing else */
 };
 
@@ -135,8 +135,7 @@ struct nic_card *nic_next(struct nic_card *card) { return card->next; }
 
 /* ---- life ---- */
 
-/* To measure others: DYNAMICCL_CARRIER_SIZES=WARP,BLOCK,PART,HELPERS, bytes and blocks; PART counts as the power of two below. */
-static struct nic_sizes sizes(unsigned *helpers) {
+struct nic_sizes nic_sizes_of(unsigned *helpers) {
   const char *text = getenv("DYNAMICCL_CARRIER_SIZES");
   struct nic_sizes s = NIC_SIZES;
   *helpers = HELPERS;
@@ -165,8 +164,7 @@ static bool make_words(const struct nic_card *card, struct carrier_instance *ins
   return true;
 }
 
-/* The contexts of a communicator share one link, and the program's kernels that are expected on any of them: words that the last gives back. */
-static bool share_link(struct nic_card *card) {
+bool nic_share_link(struct nic_card *card) {
   struct carrier_instance *instance = card->carrier->instance;
   if (instance->expected.lapsed == NULL && !make_words(card, instance)) return false;
   card->nic.linkFreeNs = (uint64_t *)(uintptr_t)instance->link;
@@ -179,8 +177,7 @@ static bool share_link(struct nic_card *card) {
   return true;
 }
 
-/* lives: the context. */
-static void leave_link(struct nic_card *card, bool lives) {
+void nic_leave_link(struct nic_card *card, bool lives) {
   struct carrier_instance *instance = card->carrier->instance;
   if (card->kernel == NULL) return;
   for (struct nic_card **at = &instance->card; *at != NULL; at = &(*at)->other)
@@ -213,7 +210,7 @@ static bool make_tables(struct nic_card *card, int nSignals, int nCounters) {
   card->nic.report = &card->shared->report;
   card->nic.rank = c->rank;
   card->nic.nRanks = c->nRanks;
-  card->nic.sizes = sizes(&card->helpers);
+  card->nic.sizes = nic_sizes_of(&card->helpers);
   if (carrier_failed(nic_kernel_clear(card->kernel, card->memory, 0, card->bytes), "clearing queues") ||
       carrier_failed(nic_kernel_clear(card->kernel, (carrier_address)(uintptr_t)card->nic.completions, 0xff, card->memory + card->bytes - (carrier_address)(uintptr_t)card->nic.completions),
              "clearing completions") ||
@@ -245,8 +242,8 @@ struct nic_card *nic_make(struct nic_port *port, int nSignals, int nCounters) {
   }
   card->port = port;
   card->carrier = c;
-  card->kernel = nic_kernel_make();
-  bool fine = card->kernel != NULL && share_link(card) && make_tables(card, nSignals, nCounters);
+  card->kernel = nic_kernel_make(false);
+  bool fine = card->kernel != NULL && nic_share_link(card) && make_tables(card, nSignals, nCounters);
   carrier_leave(&entered);
   if (fine) return card;
   nic_free(card);
@@ -262,7 +259,7 @@ void nic_free(struct nic_card *card) {
   leave_port(card);
   bool in = carrier_enter(&card->carrier->home, &entered);
   if (in) nic_stop(card);
-  leave_link(card, in);
+  nic_leave_link(card, in);
   nic_kernel_free(card->kernel, in);
   if (card->signalRegion != NULL) carrier_deregister(card->carrier, card->signalRegion);
   if (in) {

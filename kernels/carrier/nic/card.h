@@ -36,8 +36,6 @@ bool nic_is_wanted(void);
 /* NULL: it was said why. */
 struct nic_card *nic_make(struct nic_port *port, int nSignals, int nCounters);
 struct nic_card *nic_next(struct nic_card *card);
-/* How many there are in this CUDA context (port.c). */
-unsigned nic_beside(const struct carrier_home *home);
 /* What NCCL hands its device code of this context. */
 void nic_describe(const struct nic_card *card, struct gdaki_context *context);
 bool nic_set_region(struct nic_card *card, const struct carrier_region *region, bool there);

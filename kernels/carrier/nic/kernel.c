@@ -10,6 +10,7 @@
 #include "../say.h"
 
 #define NAME "dynamicclCarrierNic"
+#define FED_NAME "dynamicclCarrierFed"
 #define WATCH_NAME "dynamicclCarrierWatch"
 #define FILE_NAME "dynamiccl-carrier.fatbin"
 
@@ -42,7 +43,7 @@ static char *read_file(const char *path) {
   return image;
 }
 
-static bool load(struct nic_kernel *k) {
+static bool load(struct nic_kernel *k, bool fed) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   const char *path = nic_kernel_file();
   char *image = path == NULL ? NULL : read_file(path);
@@ -54,7 +55,7 @@ static bool load(struct nic_kernel *k) {
   bool loaded = !carrier_failed(cuda->cuModuleLoadData(&k->module, image), path);
   free(image);
   /* All of it now: CUDA may wait for the GPU when it loads a function, whose kernels may by then be waiting for a signal. */
-  return loaded && !carrier_failed(cuda->cuModuleGetFunction(&k->function, k->module, NAME), "cuModuleGetFunction") &&
+  return loaded && !carrier_failed(cuda->cuModuleGetFunction(&k->function, k->module, fed ? FED_NAME : NAME), "cuModuleGetFunction") &&
          !carrier_failed(cuda->cuFuncLoad(k->function), "cuFuncLoad") &&
          !carrier_failed(cuda->cuModuleGetFunction(&k->watch, k->module, WATCH_NAME), "cuModuleGetFunction") && !carrier_failed(cuda->cuFuncLoad(k->watch), "cuFuncLoad") &&
          !carrier_failed(cuda->cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange") &&
@@ -65,9 +66,9 @@ static bool load(struct nic_kernel *k) {
          !carrier_failed(cuda->cuEventCreate(&k->looked, CARRIER_EVENT_DISABLE_TIMING), "cuEventCreate");
 }
 
-struct nic_kernel *nic_kernel_make(void) {
+struct nic_kernel *nic_kernel_make(bool fed) {
   struct nic_kernel *k = calloc(1, sizeof *k);
-  if (k == NULL || load(k)) return k;
+  if (k == NULL || load(k, fed)) return k;
   nic_kernel_free(k, true);
   return NULL;
 }
@@ -76,6 +77,16 @@ int nic_write(void *stream, carrier_address to, const void *from, size_t bytes) 
   const struct carrier_driver *cuda = carrier_driver(NULL);
   int result = cuda->cuMemcpyHtoDAsync_v2(to, from, bytes, stream);
   return result != 0 ? result : cuda->cuStreamSynchronize(stream);
+}
+
+int nic_read(void *to, carrier_address from, size_t bytes) {
+  const struct carrier_driver *cuda = carrier_driver(NULL);
+  void *stream = NULL;
+  int result = cuda->cuStreamCreateWithPriority(&stream, CARRIER_STREAM_NON_BLOCKING, 0);
+  if (result == 0) result = cuda->cuMemcpyDtoHAsync_v2(to, from, bytes, stream);
+  if (result == 0) result = cuda->cuStreamSynchronize(stream);
+  if (stream != NULL) cuda->cuStreamDestroy_v2(stream);
+  return result;
 }
 
 int nic_kernel_fill(struct nic_kernel *k, carrier_address to, const void *from, size_t bytes) { return nic_write(k->asks, to, from, bytes); }

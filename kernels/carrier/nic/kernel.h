@@ -15,8 +15,9 @@ struct nic_kernel;
 /* Where the fatbin is; NULL: there is none. */
 const char *nic_kernel_file(void);
 /* NULL: it was said why. */
-struct nic_kernel *nic_kernel_make(void);
-/* All three are done when they return; results are CUDA's. */
+struct nic_kernel *nic_kernel_make(bool fed); /* by the host (nic.h) */
+/* All four are done when they return; results are CUDA's. */
+int nic_read(void *to, carrier_address from, size_t bytes);
 int nic_write(void *stream, carrier_address to, const void *from, size_t bytes);
 int nic_kernel_fill(struct nic_kernel *kernel, carrier_address to, const void *from, size_t bytes);
 int nic_kernel_clear(struct nic_kernel *kernel, carrier_address at, unsigned char byte, size_t bytes);

@@ -7,6 +7,7 @@
 #include "../../host/readable.h"
 #include "../say.h"
 #include "gdaki_abi.h"
+#include "places.h"
 
 /* What tests plant. 4: launches go though none stands behind them. 5: one stays until it has found that none does. 6: with a context those
  * of others may go, too. */
@@ -18,6 +19,7 @@ enum {
   MOST_HELPERS = 64, /* of all of a process's cards on a GPU: queues' blocks, which cannot be left out, are to find a place, and the program's kernels */
   IDLE_US = 3000,
   WATCH_US = 1000, /* that a watch stays with nothing to do, if another launch stands behind it */
+  FED_LOOK = 3,    /* a look at host memory takes so many times as long */
   LATE_MS = 1000,  /* since something was put: so long launches follow each other, and none goes before the next one is there */
   REPLAY_MS = 100, /* that a watch without a successor stays for a replay that was launched when whoever has CUDA's lock took it, and begins later */
   QUERY_MS = 20,   /* between questions whether CUDA has met an error */
@@ -48,13 +50,13 @@ static bool is_news(struct nic_card *card) {
   const struct carrier_faults *faults = &c->instance->faults;
   now[NIC_STOP] = 0;
   now[NIC_GONE] = now[NIC_DEAD] = 0;
-  for (int r = 0; r < c->nRanks; r++) {
+  for (int r = 0; r < c->nRanks && !card->nic.fed; r++) { /* else put.c sees to it, and to other faults */
     now[NIC_GONE] |= (uint32_t)c->peers[r].gone << r;
     now[NIC_DEAD] |= (uint32_t)(faults->deadRank == r || faults->deadRank == c->rank) << r;
   }
-  now[NIC_LATENCY_NS] = faults->latencyNs < UINT32_MAX ? (uint32_t)faults->latencyNs : UINT32_MAX;
-  now[NIC_BYTES_PER_US] = faults->gbs == 0 ? 0 : faults->gbs < 1e-3 ? 1 : (uint32_t)(faults->gbs * 1000);
-  now[NIC_IDLE_LOOKS] = idle_looks();
+  now[NIC_LATENCY_NS] = card->nic.fed ? 0 : faults->latencyNs < UINT32_MAX ? (uint32_t)faults->latencyNs : UINT32_MAX;
+  now[NIC_BYTES_PER_US] = card->nic.fed ? 0 : faults->gbs == 0 ? 0 : faults->gbs < 1e-3 ? 1 : (uint32_t)(faults->gbs * 1000);
+  now[NIC_IDLE_LOOKS] = idle_looks() / (card->nic.fed ? FED_LOOK : 1);
   return memcmp(now, card->told, sizeof card->told) != 0;
 }
 
@@ -68,10 +70,10 @@ static bool tell(struct nic_card *card) {
  * they are copied here, again and again: posters that told the host themselves would take longer for every request. */
 static bool is_behind(struct nic_card *card) {
   const struct nic_shared *s = card->shared;
-  if (!nic_kernel_looked(card->kernel, card->shared->doorbells, (carrier_address)(uintptr_t)card->nic.doorbells, sizeof s->doorbells, &card->broken)) return false;
-  for (int peer = 0; peer < card->carrier->nRanks; peer++)
+  if (!card->nic.fed && !nic_kernel_looked(card->kernel, card->shared->doorbells, (carrier_address)(uintptr_t)card->nic.doorbells, sizeof s->doorbells, &card->broken)) return false;
+  for (int peer = 0; peer < card->nic.nRanks; peer++)
     for (int side = 0; side < NIC_SIDES && !(card->told[NIC_DEAD] >> peer & 1); side++)
-      if (s->doorbells[peer * NIC_SIDES + side] != s->report.consumed[peer][side]) return true;
+      if (__atomic_load_n(&s->doorbells[peer * NIC_SIDES + side], __ATOMIC_ACQUIRE) != s->report.consumed[peer][side]) return true;
   return false;
 }
 
@@ -98,7 +100,7 @@ static bool is_in_use(struct nic_card *card, uint64_t now) {
   if (used != card->used || used == card->nic.number || asked != card->asked || is_captured(card)) card->usedNs = now;
   card->used = used;
   card->asked = asked;
-  return now - card->usedNs < LATE_MS * (uint64_t)1000000;
+  return !card->ends && now - card->usedNs < LATE_MS * (uint64_t)1000000;
 }
 
 /* Launches below this one may end. */
@@ -122,7 +124,7 @@ static void cease(struct nic_card *card) {
 
 static unsigned blocks(const struct nic_card *card) {
   const unsigned cards = nic_beside(&card->carrier->home), share = MOST_HELPERS / (cards > 0 ? cards : 1);
-  return (unsigned)card->carrier->nRanks + (card->helpers < share ? card->helpers : share);
+  return (unsigned)card->nic.nRanks + (card->helpers < share ? card->helpers : share);
 }
 
 static void start(struct nic_card *card) {
@@ -140,8 +142,8 @@ static void start(struct nic_card *card) {
 void nic_progress(struct nic_card *card) {
   struct carrier_entered entered;
   const uint64_t now = carrier_now_ns();
-  carrier_watch(card->carrier);
-  if (!is_there(card)) card->broken = true;
+  if (!card->nic.fed) carrier_watch(card->carrier);
+  if (!is_there(card) || !dyn_readable(card->carrier->instance->expected.asked)) card->broken = true; /* which goes first nobody says */
   else warn_of_failure(card);
   if (card->broken) {
     nic_lapse(card, false);
@@ -150,6 +152,7 @@ void nic_progress(struct nic_card *card) {
   const bool isLast = told_of(&card->shared->report.begun) == card->nic.number, inUse = is_in_use(card, now), news = is_news(card);
   if (isLast && !inUse) cease(card);
   if (card->runs && !news && !isLast && now - card->askedNs < QUERY_MS * (uint64_t)1000000) return; /* without CUDA, whose lock the program may want */
+  if (card->nic.fed && !card->runs && !inUse && !news && !is_behind(card)) return; /* its thread asks on and on */
   if (!carrier_enter(&card->carrier->home, &entered)) return;
   card->askedNs = now;
   if (news) card->broken = !tell(card);

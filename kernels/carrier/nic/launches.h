@@ -12,12 +12,12 @@
 /* In host memory that the GPU sees. */
 struct nic_shared {
   struct nic_report report;
-  uint64_t doorbells[NIC_MAX_RANKS * NIC_SIDES]; /* as they were at the last look */
+  uint64_t doorbells[NIC_MAX_RANKS * NIC_SIDES]; /* as they were at the last look; a feed's: as they are */
   uint32_t control[NIC_KEYS];                    /* what is copied to the GPU */
 };
 
 struct nic_card {
-  struct nic_port *port;
+  struct nic_port *port; /* NULL: a feed's (feed.h) */
   struct nic_card *next; /* of the port */
   struct carrier *carrier;
   struct nic_card *other; /* of the communicator */
@@ -35,11 +35,19 @@ struct nic_card {
   uint32_t used; /* the last launch that was known to do anything */
   uint32_t asked; /* of the program's kernels, when it was looked at last */
   bool runs, said; /* runs: a launch may be there */
+  atomic_bool ends; /* of a feed: its communicator goes, and launches cease */
   bool lapsed; /* launches have ceased: counted in carrier_instance.lapsed, too */
   atomic_bool broken; /* CUDA refused something; NCCL asks in another thread */
 };
 
-/* A card that was just made: from here on NCCL's thread launches its kernels. */
+/* card.c: the contexts of a communicator share one link, and the program's kernels that are expected on any of them: words that the last gives
+ * back. lives: the CUDA context. */
+bool nic_share_link(struct nic_card *card);
+void nic_leave_link(struct nic_card *card, bool lives);
+/* To measure others: DYNAMICCL_CARRIER_SIZES=WARP,BLOCK,PART,HELPERS, bytes and blocks; PART counts as the power of two below. */
+struct nic_sizes nic_sizes_of(unsigned *helpers);
+
+/* A card that was just made: from here on NCCL's thread launches its kernels, or a feed's own. */
 void nic_begin(struct nic_card *card);
 void nic_lapse(struct nic_card *card, bool lapses);
 /* NCCL's thread has done with it: its kernels end. */

@@ -7,7 +7,9 @@
 
 extern "C" __global__ void __launch_bounds__(NIC_WATCH_THREADS) dynamicclCarrierWatch(const __grid_constant__ nic n) { dyn::nicWatch(n); }
 
-extern "C" __global__ void __launch_bounds__(NIC_THREADS, 1) dynamicclCarrierNic(const __grid_constant__ nic n) {
+/* fed: by the host. */
+template <bool kFed>
+__device__ __forceinline__ void nicCard(const nic &n) {
   __shared__ dyn::NicBlock block;
   __shared__ dyn::NicRings rings[NIC_SIDES];
   const int peer = (int)blockIdx.x, warp = (int)(threadIdx.x / dyn::kNicLanes);
@@ -16,6 +18,9 @@ extern "C" __global__ void __launch_bounds__(NIC_THREADS, 1) dynamicclCarrierNic
   if (threadIdx.x == 0) NIC_STAMP(clear());
   __syncthreads();
   if (warp >= NIC_SIDES) block.serveCopies();
-  else if (!helps) dyn::nicQueue(n, block, rings[warp], peer, warp);
-  else if (warp == 0) dyn::nicHelper(n, block);
+  else if (!helps) dyn::nicQueue<kFed>(n, block, rings[warp], peer, warp);
+  else if (warp == 0) dyn::nicHelper<kFed>(n, block);
 }
+
+extern "C" __global__ void __launch_bounds__(NIC_THREADS, 1) dynamicclCarrierNic(const __grid_constant__ nic n) { nicCard<false>(n); }
+extern "C" __global__ void __launch_bounds__(NIC_THREADS, 1) dynamicclCarrierFed(const __grid_constant__ nic n) { nicCard<true>(n); }

@@ -257,7 +257,9 @@ __device__ __forceinline__ uint32_t nicCompletion(uint64_t index, int what) {
 
 __device__ __forceinline__ NicSlots nicSlots(const NicQueue &q) { return NicSlots(q.requests, (uint32_t)(q.consumed % NIC_DEPTH)); }
 
-/* All that can be done now, of which the first is loaded; false: nothing. */
+/* All that can be done now, of which the first is loaded; false: nothing. fed: by the host (nic.h), which looks at completions, and to which one says that
+ * the bytes are there. */
+template <bool kFed>
 __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const NicView &view, NicQueue &q, const NicRings &rings, NicSlots &slots) {
   const uint64_t before = q.consumed;
   while (q.consumed < view.rung) {
@@ -272,7 +274,8 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
       while (q.unasked != 0 && NIC_MUTATE != NIC_MUTATE_UNANSWERED && !allCopied(&n.copied[q.peer * NIC_MAX_HELPERS], q.unasked, q.job)) continue;
       q.unasked = 0;
       NIC_STAMP(note(NIC_ANSWERED));
-      if (add.got) releaseGot();
+      if (kFed) releaseAll();
+      else if (add.got) releaseGot();
       storeCompletion(q.completions, (uint32_t)(q.consumed % NIC_DEPTH), nicCompletion(q.consumed, step == NicStep::done ? GDAKI_DONE : GDAKI_DONE_BADLY));
       q.consumed++;
       if (add.pair) {
@@ -283,7 +286,7 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
       raiseKnown(q.known, q.consumed);
       if (q.side == NIC_MAIN) block.setMainConsumed((uint32_t)q.consumed);
       NIC_STAMP(note(NIC_TOLD));
-      if (add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value), q.unordered = false, nicLetBegin(n, view, q);
+      if (add.at != 0 && (kFed || q.side == NIC_MAIN)) addReleased((uint64_t *)add.at, add.value), q.unordered = false, nicLetBegin(n, view, q);
       else if (NIC_MUTATE == NIC_MUTATE_UNFENCED && q.side == NIC_MAIN) nicLetBegin(n, view, q);
       else if (add.at != 0) addPlain((uint64_t *)add.at, add.value);
       if (add.pair) NIC_STAMP(end());
@@ -293,6 +296,7 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
 }
 
 /* A warp, for a queue, until the kernel is to end: then a later kernel goes on from there. */
+template <bool kFed>
 __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings &rings, int peer, int side) {
   rings = {};
   const size_t at = (size_t)(peer * NIC_SIDES + side);
@@ -305,12 +309,12 @@ __device__ __forceinline__ void nicQueue(const Nic &n, NicBlock &block, NicRings
   uint32_t looks = 0, keys = 0;
   bool idle = false, used = NIC_MUTATE == NIC_MUTATE_STAYS;
   for (NicSlots slots = nicSlots(q);;) {
-    view.look();
+    view.look<kFed>();
     if (q.consumed < view.rung) joinWarp(), slots.load(); /* at once: it takes as long as a look */
     if (view.control[NIC_STOP] != 0 || view.over) break;
     if (view.control[NIC_KEYS] != keys) q.remote = q.local = q.target = {}, keys = view.control[NIC_KEYS];
     if ((view.control[NIC_LATENCY_NS] | view.control[NIC_BYTES_PER_US]) != 0) nicNoteRing(rings, view.rung);
-    const bool did = nicServe(n, block, view, q, rings, slots);
+    const bool did = nicServe<kFed>(n, block, view, q, rings, slots);
     if (q.failed != NIC_FINE) reportFailure(n.report, q.failed, (uint32_t)peer);
     /* What is never to be done (NIC_DEAD) keeps no kernel alive, for who frees memory waits for it. */
     if (did) slots = nicSlots(q);
@@ -354,14 +358,15 @@ struct NicReader {
 };
 
 /* The first warp of a block that copies, until all queues' warps have ended. */
+template <bool kFed>
 __device__ __forceinline__ void nicHelper(const Nic &n, NicBlock &block) {
   NicBoard board(n);
   NicReader reader = {};
-  board.look(); /* before anybody counts on this block: what is there now is none of its jobs */
+  board.look<kFed>(); /* before anybody counts on this block: what is there now is none of its jobs */
   board.forget();
   const uint32_t own = joinHelpers(&n.launch[NIC_HELPERS]);
   /* While a queue's warp waits for an answer it has not ended, so jobs come first. */
-  for (uint32_t peers; board.look(), (peers = board.jobsOf(own)) != 0 || !board.haveEnded(n);) {
+  for (uint32_t peers; board.look<kFed>(), (peers = board.jobsOf(own)) != 0 || !board.haveEnded(n);) {
     for (; peers != 0; peers &= peers - 1) {
       const int p = lowestBit(peers) % NIC_MAX_RANKS;
       NicJob job = board.take(block, p, lowestBit(peers) >= NIC_MAX_RANKS);

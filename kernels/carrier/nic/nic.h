@@ -113,6 +113,7 @@ struct nic {
   uint32_t number;             /* of the launch, which wraps */
   uint32_t watchNs, lateNs;    /* how long its watch stays with nothing to do; since the last request neither goes without a successor */
   uint32_t leastNs;            /* how long its watch stays at least, if no other launch stands behind it */
+  uint32_t fed;                /* requests, completions and what was rung for are the host's, in its memory, and so are those who post */
   uint32_t followed, alone;    /* a card behind which the launch's other one stands; that one, which is there for when nobody can launch */
   uint64_t *usedNs;            /* when the last request was done */
   const struct nic_part *keys; /* [nKeys][nRanks]; key 0 is none, so the first is [1] */

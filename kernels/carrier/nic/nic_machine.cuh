@@ -66,10 +66,12 @@ struct NicSlots {
   __device__ __forceinline__ void load() { own = *(const volatile uint32_t *)at; }
 };
 
-/* A word that another block or a poster writes, and what that one saw before. */
+/* A word that another block or a poster writes, the host where it feeds the card, and what that one saw before. */
+template <bool kFed = false>
 __device__ __forceinline__ uint64_t lookAt(const uint64_t *at) {
   uint64_t now;
-  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(now) : "l"(at) : "memory");
+  if (kFed) asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(now) : "l"(at) : "memory");
+  else asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(now) : "l"(at) : "memory");
   return now;
 }
 
@@ -85,8 +87,9 @@ struct NicView {
     const unsigned lane = nicLane(), pairs = NIC_CONTROLS / 2;
     at = lane < pairs ? (const uint64_t *)controls + lane : lane < pairs + NIC_LAUNCHES / 2 ? (const uint64_t *)launch + (lane - pairs) : ready;
   }
+  template <bool kFed>
   __device__ __forceinline__ void look() {
-    const uint64_t now = lookAt(at);
+    const uint64_t now = lookAt<kFed>(at);
     const unsigned changes = __ballot_sync(kEverybody, now != own), ready = NIC_CONTROLS / 2 + NIC_LAUNCHES / 2;
     own = now;
     if (changes >> ready != 0) rung = __shfl_sync(kEverybody, own, ready);
@@ -157,6 +160,11 @@ __device__ __forceinline__ void raiseKnown(uint64_t *at, uint64_t value) {
 /* What a get brought into this rank's memory is there for who sees its completion, on this GPU. By all lanes. */
 __device__ __forceinline__ void releaseGot() {
   asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  __syncwarp();
+}
+/* What all lanes wrote is there for the host, and for who hears of it from the host, when that sees a completion. */
+__device__ __forceinline__ void releaseAll() {
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
   __syncwarp();
 }
 /* No release: what stands for the source alone waits for no peer. */
@@ -313,9 +321,10 @@ struct NicBoard {
     }
     peers = (1u << n.nRanks) - 1;
   }
+  template <bool kFed>
   __device__ __forceinline__ void look() {
-    now[0] = lookAt(at[0]);
-    if (both) now[1] = lookAt(at[1]);
+    now[0] = lookAt<kFed>(at[0]);
+    if (both) now[1] = lookAt<kFed>(at[1]);
   }
   /* Now and then it is looked at, for it takes as long as a look. */
   __device__ __forceinline__ bool haveEnded(const nic &n) { return ++looks % kEndLooks == 0 && loadCount(&n.launch[NIC_ENDED]) == (uint32_t)(n.nRanks * NIC_SIDES); }

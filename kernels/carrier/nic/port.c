@@ -4,19 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "../places.h"
 #include "../say.h"
 #include "gdaki_abi.h"
 #include "kernel.h"
-
-/* What tests plant. 10: kernels that are asked for are not heard of; 11: graphs are not. 12: contexts of a communicator that one was refused keep their places,
- * 13: and those that were left behind. */
-#ifndef CARRIER_MISTAKE
-#define CARRIER_MISTAKE 0
-#endif
+#include "places.h"
 
 struct nic_contexts {
-  struct nic_contexts *next; /* of the process */
+  struct nic_place place;
   struct nic_port *port;
   carrier_address array; /* of the device code's */
   ncclNetDeviceHandle_v11_t handle;
@@ -111,68 +105,12 @@ void nic_forget(struct nic_port *port, const struct carrier_region *region) { se
 
 /* ---- contexts ---- */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct nic_contexts *all; /* that are there, or are being made */
-
-static void strike(struct nic_contexts *contexts) {
-  pthread_mutex_lock(&lock);
-  for (struct nic_contexts **at = &all; *at != NULL; at = &(*at)->next)
-    if (*at == contexts) {
-      *at = contexts->next;
-      break;
-    }
-  pthread_mutex_unlock(&lock);
-}
-
-/* In that context, which lives. What its communicator left behind for ever, for graphs that are gone by now, puts nothing any more. */
-static bool is_beside(const struct nic_contexts *own, const struct carrier_home *home) {
-  const uint32_t *captured = own->port->carrier->instance->expected.captured;
-  return own->port->carrier->home.context == home->context && own->port->carrier->home.id == home->id &&
-         (CARRIER_MISTAKE == 13 || captured == NULL || __atomic_load_n(captured, __ATOMIC_ACQUIRE) != DYN_EXPECTED_NOTHING);
-}
-
-unsigned nic_beside(const struct carrier_home *home) {
-  unsigned cards = 0;
-  pthread_mutex_lock(&lock);
-  for (const struct nic_contexts *own = all; own != NULL; own = own->next)
-    if (is_beside(own, home)) cards += (unsigned)own->wanted;
-  pthread_mutex_unlock(&lock);
-  return cards;
-}
-
-/* Blocks of queues stay as long as a kernel does that may put, so kernels are to find places beside all of them (docs/design/carrier.md, decision
- * 31). Ranks that share a GPU have their part of these each. */
 static bool enlist_within(struct nic_contexts *contexts, char why[CARRIER_WHY]) {
-  const struct carrier *c = contexts->port->carrier;
-  const unsigned most = dyn_carrier_most() / c->sharing, each = (unsigned)c->nRanks;
-  unsigned taken = 0;
-  pthread_mutex_lock(&lock);
-  for (const struct nic_contexts *own = all; own != NULL; own = own->next)
-    if (is_beside(own, &c->home)) taken += (unsigned)(own->wanted * own->port->carrier->nRanks);
-  const unsigned wanted = (unsigned)contexts->wanted * each;
-  const bool fits = taken + wanted <= most;
-  if (fits) {
-    contexts->next = all;
-    all = contexts;
-  }
-  pthread_mutex_unlock(&lock);
-  if (!fits)
-    snprintf(why, CARRIER_WHY, "rank %d: %u blocks for %d contexts are more than may stay on a GPU beside programs, %u, of which others have %u (NCCL_GIN_NCONTEXTS, DYNAMICCL_CARRIER_PLACES)", c->rank, wanted,
-             contexts->wanted, most, taken);
-  return fits;
-}
-
-__attribute__((visibility("default"))) dyn_carrier_expected_of dynamicclCarrierExpected;
-bool dynamicclCarrierExpected(const void *handle, struct dyn_carrier_expected *expected) {
-  static uint32_t nobodys;
-  struct nic_contexts *own;
-  pthread_mutex_lock(&lock);
-  for (own = all; own != NULL && (handle == NULL || own->handle.handle != handle); own = own->next) continue;
-  if (own != NULL) *expected = own->port->carrier->instance->expected;
-  pthread_mutex_unlock(&lock);
-  if (CARRIER_MISTAKE == 10 && own != NULL) expected->asked = &nobodys;
-  if (CARRIER_MISTAKE == 11 && own != NULL) expected->captured = &nobodys;
-  return own != NULL;
+  unsigned taken, most;
+  if (nic_place_take(&contexts->place, &taken, &most)) return true;
+  snprintf(why, CARRIER_WHY, "rank %d: %u blocks for %d contexts are more than may stay on a GPU beside programs, %u, of which others have %u (NCCL_GIN_NCONTEXTS, DYNAMICCL_CARRIER_PLACES)",
+           contexts->port->carrier->rank, contexts->place.blocks, contexts->wanted, most, taken);
+  return false;
 }
 
 static bool make_cards(struct nic_contexts *contexts, int count, int nSignals, int nCounters) {
@@ -201,32 +139,25 @@ struct nic_contexts *nic_contexts_make(struct nic_port *port, int count, int nSi
   if (contexts == NULL) return NULL;
   char why[CARRIER_WHY];
   contexts->port = port, contexts->wanted = count;
+  contexts->place = (struct nic_place){.carrier = port->carrier, .cards = (unsigned)count, .blocks = (unsigned)(count * port->carrier->nRanks)};
   if (!carrier_agree(port->carrier, "contexts", enlist_within(contexts, why) ? NULL : why) || !make_cards(contexts, count, nSignals, nCounters) || !describe(contexts)) {
     nic_contexts_free(contexts);
     return NULL;
   }
-  pthread_mutex_lock(&lock); /* who announces kernels looks for it */
   contexts->handle = (ncclNetDeviceHandle_v11_t){.netDeviceType = NCCL_NET_DEVICE_GIN_GDAKI,
                                                  .netDeviceVersion = port->layout,
                                                  .handle = (void *)(uintptr_t)contexts->array,
                                                  .needsProxyProgress = 1};
-  pthread_mutex_unlock(&lock);
+  nic_place_name(&contexts->place, contexts->handle.handle);
   return contexts;
 }
 
-void nic_contexts_renounce(const struct carrier_instance *instance) {
-  pthread_mutex_lock(&lock);
-  for (struct nic_contexts **at = &all; *at != NULL;) {
-    if (CARRIER_MISTAKE != 12 && (*at)->port->carrier->instance == instance) *at = (*at)->next;
-    else at = &(*at)->next;
-  }
-  pthread_mutex_unlock(&lock);
-}
+void nic_contexts_renounce(const struct carrier_instance *instance) { nic_places_renounce(instance); }
 
 void nic_contexts_free(struct nic_contexts *contexts) {
   struct carrier_entered entered;
   if (contexts == NULL) return;
-  strike(contexts);
+  nic_place_leave(&contexts->place);
   for (int n = 0; n < contexts->count; n++) nic_let_go(contexts->cards[n]);
   for (int n = 0; n < contexts->count; n++) nic_free(contexts->cards[n]);
   if (contexts->array != 0 && carrier_enter(&contexts->port->carrier->home, &entered)) {

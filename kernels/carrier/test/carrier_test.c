@@ -5,8 +5,10 @@
  * carrier_test left | refusals | unwanted | latency | bandwidth | dead
  * carrier_test file | going PATH           faults on purpose that come and go in a file there; going: memory goes under puts (going.c)
  * carrier_test gets RANKS GETS [SEED]      version 14 alone: trips.c
+ * carrier_test behind | announced | full | reset   behind.c
  * All of it plays version 11 of the tables, or 14 with TABLE=14. CARRIER: the library. DYNAMICCL_CARRIER=1.
  */
+#include "behind.h"
 #include "going.h"
 #include "trips.h"
 #include "traffic.h"
@@ -340,6 +342,15 @@ int main(int count, char **arguments) {
   } else if (strcmp(what, "going") == 0 && count > 2) {
     setenv("DYNAMICCL_CARRIER_FAULTS", arguments[2], 1);
     play_going();
+  } else if (strcmp(what, "behind") == 0) {
+    play_behind();
+  } else if (strcmp(what, "announced") == 0) {
+    play_announced();
+  } else if (strcmp(what, "full") == 0) {
+    quiet = 1;
+    play_full();
+  } else if (strcmp(what, "reset") == 0) {
+    play_reset();
   } else if (strcmp(what, "dead") == 0) {
     setenv("DYNAMICCL_CARRIER_DEAD_RANK", "2", 1);
     play(what, 3, -1, dead);

@@ -3,7 +3,7 @@
 # libcuda.so.1 of nccltuner/fakegpu.
 T := $(BUILD)/test
 TEST_SOURCES := $(wildcard test/*.c)
-MISTAKES := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12 13,$(T)/mistake$(n).so)
+MISTAKES := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12 13 14,$(T)/mistake$(n).so)
 
 tests: all $(T)/carrier_test $(MISTAKES) $(T)/threads/carrier_test $(T)/threads/carrier.so $(T)/card_test $(T)/threads/card_test \
   $(T)/nic_test $(T)/threads/nic_test

@@ -2,6 +2,9 @@
  *
  * What of the rig NCCL's own sources need, whose headers cannot stand beside ours.
  */
+#include <dlfcn.h>
+
+#include "../../expected.h"
 #include "../rig.h"
 
 #include "proxy_rig.h"
@@ -29,3 +32,13 @@ void *proxy_connect(void) {
 
 void proxy_disconnect(void *coll) { CHECK(gin->closeColl(coll) == 0); }
 void proxy_end(void) { CHECK(gin->finalize(comm.ginInstance) == 0 && gin->finalize(comm.ginContext) == 0); }
+
+void proxy_known(const void *handle) {
+  char kernel[4096];
+  struct dyn_carrier_expected expected;
+  const char *path = getenv("CARRIER"), *slash = strrchr(path, '/');
+  void *carrier = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+  dyn_carrier_expected_of *expected_of = carrier == NULL ? NULL : (dyn_carrier_expected_of *)dlsym(carrier, DYN_CARRIER_EXPECTED);
+  snprintf(kernel, sizeof kernel, "%.*sdynamiccl-carrier.fatbin", slash == NULL ? 0 : (int)(slash - path) + 1, path);
+  CHECK(expected_of != NULL && expected_of(handle, &expected) == (access(kernel, R_OK) == 0));
+}

@@ -19,6 +19,8 @@ void *proxy_gin(void);                         /* ncclGin_v11_t */
 void *proxy_connect(void);                     /* a collComm */
 void proxy_disconnect(void *coll);
 void proxy_end(void);
+/* Who announces kernels over it finds the carrier's words, where the carrier's kernel is there. */
+void proxy_known(const void *handle);
 
 #ifdef __cplusplus
 }

@@ -105,6 +105,7 @@ static void story() {
     w.at = (unsigned char *)proxy_memory(bytes, 1);
     for (unsigned n = 0; n < CONTEXTS; n++) CHECK(ncclGinProxyRegister(gin, contexts[n], w.at, bytes, NCCL_PTR_CUDA, 0, &w.host[n], &w.device[n]) == ncclSuccess);
   }
+  proxy_known(handles[0]->handle);
   proxy_meet();
   std::thread kernels[CONTEXTS];
   for (unsigned n = 0; n < CONTEXTS; n++) kernels[n] = std::thread(kernel, Context{(ncclGinProxyGpuCtx_t *)handles[n]->handle, n}, windows[0], windows[1]);

@@ -223,6 +223,7 @@ static void story() {
     w->at = (unsigned char *)proxy_memory(bytes, 1);
     CHECK(ncclGinRegister(comm, w->at, bytes, w->host, w->device, w == &values ? NCCL_WIN_STRICT_ORDERING : 0) == ncclSuccess);
   }
+  proxy_known(device.ginHandles[0]);
   proxy_meet();
   std::thread kernels[CONTEXTS];
   for (unsigned n = 0; n < CONTEXTS; n++) kernels[n] = std::thread(kernel, context_of(device, n));
