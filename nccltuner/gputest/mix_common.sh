@@ -80,8 +80,10 @@ if [ "${GIN:-}" = 1 ]; then
   [ -z "${DEAD_RANK:-}" ] || export DYNAMICCL_CARRIER_DEAD_RANK=$DEAD_RANK
   [ "$ranks" -gt "$gpus" ] || export CUDA_DEVICE_MAX_CONNECTIONS=32 # else there are fewer for each process (docs/design/measuring.md)
   # So that all of the mix's communicators have GIN at once, two of all ranks and two of halves: the carrier has 24 places on a GPU for all of a
-  # process's contexts, a place for each rank of each (docs/design/carrier.md, decision 31).
-  contexts=$((24 / ((ranks + gpus - 1) / gpus) / (3 * ranks)))
+  # process's contexts, a place for each rank of each, and two for each communicator that has type Proxy (docs/design/carrier.md, decisions 29 and 31).
+  proxies=0
+  [ "${GIN_TYPE:-}" != both ] || proxies=8
+  contexts=$(((24 / ((ranks + gpus - 1) / gpus) - proxies) / (3 * ranks)))
   [ "$contexts" -ge 1 ] || contexts=1
   [ "$contexts" -le 4 ] || contexts=4
   export NCCL_GIN_NCONTEXTS=${NCCL_GIN_NCONTEXTS:-$contexts}
