@@ -307,11 +307,17 @@ func TestMemoryThatGoes(t *testing.T) {
 	}
 }
 
-// Memory that goes under a copy, and a copy that begins when it has gone: who copies into it dies. An addition that does.
+// Memory that goes under a copy, and a copy that begins when it has gone: who copies into it dies. An addition that does. It takes who runs when,
+// so on a busy machine more than one try.
 func TestMemoryThatGoesPlantedMistakes(t *testing.T) {
 	for mistake, sign := range map[string]string{"mistake7.so": "status b", "mistake8.so": "status b", "mistake9.so": "it was added to when it had gone"} {
-		if said, err := program(t, "carrier_test", "11", "obj/carrier/test/"+mistake, "going", filepath.Join(t.TempDir(), "faults")); err == nil || !strings.Contains(said, sign) {
-			t.Errorf("%s was not found: %v", mistake, err)
+		found := false
+		for tries := 0; tries < 6 && !found; tries++ {
+			said, err := program(t, "carrier_test", "11", "obj/carrier/test/"+mistake, "going", filepath.Join(t.TempDir(), "faults"))
+			found = err != nil && strings.Contains(said, sign)
+		}
+		if !found {
+			t.Errorf("%s was not found", mistake)
 		}
 	}
 }
