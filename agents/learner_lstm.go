@@ -18,15 +18,6 @@ type PolicyOptions struct {
 	Tape    *Tape // training writes down what the policy saw; nil: nothing
 }
 
-// Without takes inputs away from the policy, to find out what they are worth.
-type Without struct {
-	Memory  bool // the LSTM's state stays zero
-	Counter bool // local completion is not seen
-	Signal  bool // remote visibility is not seen: local completion stands for it
-	CUSUM   bool // the charts are not seen
-	Peers   bool // nor what other buckets of the communicator measured
-}
-
 // DefaultPolicyOptions is what serve runs.
 func DefaultPolicyOptions() PolicyOptions { return PolicyOptions{Horizon: 8} }
 

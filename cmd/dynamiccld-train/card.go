@@ -53,16 +53,10 @@ func (o *options) card(date, commit string, kept, held []source) agents.PolicyCa
 	if r.Pretrain > 0 || r.Synthetic > 0 || len(kept) == 0 {
 		data = append(data, "synthetic fabrics of tunersim.RandomMachine")
 	}
-	var missing []string
-	for _, w := range withouts {
-		if *w.field(&r.Without) {
-			missing = append(missing, w.name)
-		}
-	}
 	return agents.PolicyCard{
 		Name: agents.NameLSTM, Date: date, Commit: commit, Seed: r.Seed, Updates: r.Updates, Data: data,
 		Recipe: map[string]any{"objective": string(r.Objective), "pretrain": r.Pretrain, "synthetic": r.Synthetic, "rate": r.Rate,
-			"validate_every": o.every, "without": missing, "held_out": names(held)},
+			"validate_every": o.every, "without": r.Without.Names(), "held_out": names(held)},
 		Horizon: agents.DefaultPolicyOptions().Horizon, Without: r.Without, Optimism: r.Objective.Actor().Optimism,
 	}
 }

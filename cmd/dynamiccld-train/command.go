@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -155,7 +154,7 @@ Exit codes: 0 done; 1 failed; 2 wrong flag; 130 stopped by a signal, all kept.`,
 	f.Float64Var(&r.Rate, "rate", r.Rate, "learning rate after warming up; it falls to a twentieth")
 	f.Uint64Var(&r.Seed, "seed", r.Seed, "of everything random")
 	f.StringVar(&o.objective, "objective", string(r.Objective), "what the heads learn to say: "+list(train.Objectives))
-	f.StringSliceVar(&o.without, "without", nil, "train without some inputs, for an ablation: "+strings.Join(withoutNames(), ","))
+	f.StringSliceVar(&o.without, "without", nil, "train without some inputs, for an ablation: "+strings.Join(agents.InputNames(), ","))
 	f.IntVar(&o.threads, "threads", runtime.GOMAXPROCS(0), "episodes played at a time; the result does not depend on it")
 	f.StringVar(&o.out, "out", "policy.dynp", "policy file to write")
 	f.StringVar(&o.checkpoint, "checkpoint", "", "checkpoint to write, removed when training is done (default: --out with .ckpt)")
@@ -179,11 +178,9 @@ func (o *options) complete() error {
 	r := &o.recipe
 	r.Objective = train.Objective(o.objective)
 	for _, name := range o.without {
-		i := slices.IndexFunc(withouts, func(w without) bool { return w.name == name })
-		if i < 0 {
-			return fmt.Errorf("--without %q: want some of %s", name, strings.Join(withoutNames(), ","))
+		if !r.Without.LeaveOut(name) {
+			return fmt.Errorf("--without %q: want some of %s", name, strings.Join(agents.InputNames(), ","))
 		}
-		*withouts[i].field(&r.Without) = true
 	}
 	switch {
 	case o.threads < 1:
@@ -206,26 +203,4 @@ func (o *options) complete() error {
 // synthetic reports that no table is needed.
 func (o *options) synthetic() bool {
 	return o.recipe.Synthetic >= 1 || o.recipe.Pretrain >= o.recipe.Updates
-}
-
-// without is one value of --without.
-type without struct {
-	name  string
-	field func(*agents.Without) *bool
-}
-
-var withouts = []without{
-	{"memory", func(w *agents.Without) *bool { return &w.Memory }},
-	{"counter", func(w *agents.Without) *bool { return &w.Counter }},
-	{"signal", func(w *agents.Without) *bool { return &w.Signal }},
-	{"cusum", func(w *agents.Without) *bool { return &w.CUSUM }},
-	{"peers", func(w *agents.Without) *bool { return &w.Peers }},
-}
-
-func withoutNames() []string {
-	var names []string
-	for _, w := range withouts {
-		names = append(names, w.name)
-	}
-	return names
 }

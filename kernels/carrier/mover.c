@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * By a kernel that the host feeds (nic/feed.h), or, where that is not there, driven by the host: a copy by the driver and an event for each transfer, a launch for each signal. Every signal
- * costs what a launch costs, some microseconds, and the kernel needs a free place on a multiprocessor: a program whose kernels
- * fill the whole GPU and wait for a signal waits for ever (docs/design.md, decision 29). One stream each and no more: CUDA has
- * few queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS), streams beyond them share one, and what shares it with the program's
- * may come to stand behind a kernel that waits for us.
+ * By a kernel that the host feeds (nic/feed.h), or, where that is not there, driven by the host: a copy by the driver and an event
+ * for each transfer, a launch for each signal. There every signal costs what a launch costs, some microseconds, and the kernel
+ * needs a free place on a multiprocessor: a program whose kernels fill the whole GPU and wait for a signal waits for ever
+ * (docs/design.md, decision 29). One stream each and no more: CUDA has few queues to the GPU (CUDA_DEVICE_MAX_CONNECTIONS),
+ * streams beyond them share one, and what shares it with the program's may come to stand behind a kernel that waits for us.
  */
 #include "mover.h"
 

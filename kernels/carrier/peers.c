@@ -142,15 +142,14 @@ static bool in_context(struct carrier *c) {
          !carrier_failed(cuda->cuDeviceGetUuid_v2(c->peers[c->rank].gpu, c->device), "cuDeviceGetUuid");
 }
 
-/* Ranks have met. What CUDA's copies need is there, and is not needed where a kernel moves. */
-static bool be_fed(struct carrier *c) {
+/* Ranks have met. With type Proxy a kernel moves all where it is there; else CUDA does. */
+static bool make_adder(struct carrier *c, bool proxy) {
   struct carrier_entered entered;
   if (!carrier_enter(&c->home, &entered)) return false;
-  c->feed = nic_feed_make(c);
+  if (proxy) c->feed = nic_feed_make(c);
+  c->adder = mover_make(MOVER_ADDS, c->feed);
   carrier_leave(&entered);
-  if (c->feed == NULL) return true;
-  mover_free(c->adder);
-  return (c->adder = mover_make(MOVER_ADDS, c->feed)) != NULL;
+  return c->adder != NULL;
 }
 
 int carrier_connect(struct carrier_instance *instance, void *handles[], int nRanks, int rank, int listener, bool proxy, struct carrier **out) {
@@ -162,13 +161,13 @@ int carrier_connect(struct carrier_instance *instance, void *handles[], int nRan
   c->nRanks = nRanks;
   for (int r = 0; r < nRanks; r++) c->peers[r].rank = r, c->peers[r].connection = -1;
   c->watched = calloc((size_t)nRanks, sizeof *c->watched);
-  if (c->watched == NULL || !in_context(c) || (c->adder = mover_make(MOVER_ADDS, NULL)) == NULL || !meet(c, handles, listener)) {
+  if (c->watched == NULL || !in_context(c) || !meet(c, handles, listener)) {
     carrier_close(c);
     return ncclSystemError;
   }
   for (int r = 0; r < nRanks; r++) c->watched[r] = (struct pollfd){.fd = c->peers[r].connection, .events = POLLRDHUP};
   c->sharing = sharing(c);
-  if (proxy && !be_fed(c)) {
+  if (!make_adder(c, proxy)) {
     carrier_close(c);
     return ncclSystemError;
   }

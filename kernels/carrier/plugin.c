@@ -19,6 +19,7 @@
 
 #include "nic/gdaki_abi.h"
 #include "nic/kernel.h"
+#include "nic/places.h"
 #include "nic/port.h"
 #include "places.h"
 #include "plugin.h"
@@ -216,7 +217,7 @@ static int gin_context(void *collComm, int nSignals, int nCounters, void **ginCt
   struct carrier *c = collComm;
   if (c->port == NULL) return ncclSystemError;
   if ((c->contexts = nic_contexts_make(c->port, 1, nSignals, nCounters)) == NULL) {
-    nic_contexts_renounce(c->instance);
+    nic_places_renounce(c->instance);
     return ncclSystemError;
   }
   *ginCtx = c;

@@ -68,8 +68,10 @@ static bool finish(struct carrier_request *request) {
   struct carrier *c = request->lane->c;
   struct carrier_peer *peer = request->peer;
   if (!peer->gone && plays_dead(c, peer)) return false;
-  if (!peer->gone && !request->begun && !has_room(request)) return false;
-  if (!peer->gone && !request->begun && !begin_copy(request)) c->failed = request->result = ncclUnhandledCudaError;
+  if (!peer->gone && !request->begun) {
+    if (!has_room(request)) return false;
+    if (!begin_copy(request)) c->failed = request->result = ncclUnhandledCudaError;
+  }
 #if CARRIER_MISTAKE == 1
   if (!peer->gone && request->signals && request->move != NULL && ring_send(ring_to(c, peer), &request->message)) request->signals = false;
 #elif CARRIER_MISTAKE == 3

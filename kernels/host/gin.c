@@ -318,8 +318,7 @@ bool dyn_gin_make(struct dyn_lsa *lsa, const struct dyn_offer *offers, const uin
   bool made = against == NULL ? begin(lsa, id) : fail(gin, "%s", against);
   if (made) {
     tell(lsa, self);
-    if (gin->narrow)
-      dyn_host_say("rank %u of %u: a kernel may have %u CTAs, which ranks on other hosts do not know: no kernels over GIN", lsa->rank, lsa->nRanks, lsa->mostCtas);
+    if (gin->narrow) dyn_host_say("rank %u of %u: a kernel may have %u CTAs, which ranks on other hosts do not know: no kernels over GIN", lsa->rank, lsa->nRanks, lsa->mostCtas);
     return true;
   }
   dyn_gin_move(&gin->each[0].state, DYN_GIN_FAILED);

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"reflect"
 	"strings"
 
 	G "gorgonia.org/gorgonia"
@@ -47,30 +46,20 @@ func (r Recipe) Check() error {
 
 // unlike says what r has otherwise, in the words of the command's options.
 func (r Recipe) unlike(other Recipe) string {
+	leftOut := func(r Recipe) string { return "[" + strings.Join(r.Without.Names(), ",") + "]" }
 	var said []string
 	for _, f := range []struct {
 		name        string
 		its, others any
 	}{
 		{"seed", r.Seed, other.Seed}, {"objective", r.Objective, other.Objective}, {"updates", r.Updates, other.Updates}, {"pretrain", r.Pretrain, other.Pretrain},
-		{"synthetic", r.Synthetic, other.Synthetic}, {"rate", r.Rate, other.Rate}, {"without", leftOut(r.Without), leftOut(other.Without)},
+		{"synthetic", r.Synthetic, other.Synthetic}, {"rate", r.Rate, other.Rate}, {"without", leftOut(r), leftOut(other)},
 	} {
 		if f.its != f.others {
 			said = append(said, fmt.Sprintf("%s %v, not %v", f.name, f.its, f.others))
 		}
 	}
 	return strings.Join(said, "; ")
-}
-
-// leftOut are inputs that a recipe is without, by name.
-func leftOut(w agents.Without) string {
-	var said []string
-	for v, i := reflect.ValueOf(w), 0; i < v.NumField(); i++ {
-		if v.Field(i).Bool() {
-			said = append(said, strings.ToLower(v.Type().Field(i).Name))
-		}
-	}
-	return "[" + strings.Join(said, ",") + "]"
 }
 
 // Batch shape: sequences, actions a decision, tokens read before each decision.

@@ -23,7 +23,8 @@ bool nic_place_take(struct nic_place *place, unsigned *taken, unsigned *most);
 void nic_place_leave(struct nic_place *place); /* none that was not taken, either */
 /* Who announces kernels finds it from here on. */
 void nic_place_name(struct nic_place *place, const void *handle);
-/* All of these. */
+/* Of version 11, which has a connection for each context: one of a communicator was refused, so it has no GIN, and NCCL neither uses the contexts
+ * that it has nor gives them back (ncclGinConnectOnce, ncclGinFinalize). Their places are others'. */
 void nic_places_renounce(const struct carrier_instance *instance);
 /* How many cards there are in this CUDA context. */
 unsigned nic_beside(const struct carrier_home *home);

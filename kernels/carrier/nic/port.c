@@ -152,8 +152,6 @@ struct nic_contexts *nic_contexts_make(struct nic_port *port, int count, int nSi
   return contexts;
 }
 
-void nic_contexts_renounce(const struct carrier_instance *instance) { nic_places_renounce(instance); }
-
 void nic_contexts_free(struct nic_contexts *contexts) {
   struct carrier_entered entered;
   if (contexts == NULL) return;

@@ -26,9 +26,6 @@ void nic_forget(struct nic_port *port, const struct carrier_region *region);
 /* Made by all ranks together. Each context has so many signals and counters. NULL: it was said why. */
 struct nic_contexts *nic_contexts_make(struct nic_port *port, int count, int nSignals, int nCounters);
 void nic_contexts_free(struct nic_contexts *contexts);
-/* Of version 11, which has a connection for each context: one of a communicator was refused, so it has no GIN, and NCCL neither uses the contexts
- * that it has nor gives them back (ncclGinConnectOnce, ncclGinFinalize). Their places are others'. */
-void nic_contexts_renounce(const struct carrier_instance *instance);
 /* What NCCL is given, which is theirs. */
 ncclNetDeviceHandle_v11_t *nic_contexts_handle(struct nic_contexts *contexts);
 void nic_contexts_progress(struct nic_contexts *contexts);
