@@ -12,6 +12,7 @@ carrier_names() { # VERSION OF NCCL
     both) unset NCCL_GIN_TYPE ;;
     *) echo "GIN_TYPE=$GIN_TYPE: want 2 (Proxy), 3 (GDAKI) or both" >&2; return 2 ;;
   esac
+  export NCCL_SYM_GIN_KERNELS_ENABLE=${NCCL_SYM_GIN_KERNELS_ENABLE:-0} # NCCL's own kernels over GIN: four contexts of each communicator of several nodes, of the carrier's few
   [ "$GIN_TYPE" = 3 ] || export NCCL_RMA_PLUGIN=${NCCL_RMA_PLUGIN:-$library}
   [ "$GIN_TYPE" = 2 ] || export NCCL_GIN_PLUGIN=${NCCL_GIN_PLUGIN:-$library}
 }

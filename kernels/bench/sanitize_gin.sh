@@ -8,8 +8,8 @@
 # seconds a tool; GIN_TOOLS="memcheck synccheck"; GIN_TOOL_OPTIONS: more for the tool, such as which kernels it looks at;
 # COMPUTE_SANITIZER=PROGRAM; NCCL_LIB=FILE; GIN=PROGRAM, as of gin.sh; LOGS=DIR keeps what was printed. Exit: 0 if all ended and found nothing.
 #
-# The type is Proxy because the card of type GDAKI is a kernel that stays: the tool would slow it down by as much as what it looks at,
-# and it waits for queues that the tool knows nothing of. Ranks are children of one process that has no CUDA, so the tool has to
+# The type is Proxy, moved by CUDA's copies, because the carrier's card is a kernel that stays: the tool would slow it down by as much as what
+# it looks at, and it waits for queues that the tool knows nothing of. Ranks are children of one process that has no CUDA, so the tool has to
 # follow them: each rank says whether it has the tool's library in it, and there is one report of all. NCCL asks for kernels that a GPU
 # may not have and takes no for an answer, so errors of CUDA's API are not reported. One rank's kernel waits for what the other's puts, and for a launch of the carrier's: none may wait for the end of another.
 set -euo pipefail
@@ -27,6 +27,7 @@ find_nccl
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 gin_program "$tmp"
+ln -s "$PWD/lib/libnccl-net-dynamiccl-carrier.so" "$tmp" # without the kernel beside it
 logs=${LOGS:-$tmp}
 mkdir -p "$(dirname "$out")" "$logs"
 export CUDA_DEVICE_MAX_CONNECTIONS=32 DYNAMICCL_CARRIER=1 DYNAMICCL_CARRIER_TYPE=proxy NCCL_NET_PLUGIN=dynamiccl-carrier

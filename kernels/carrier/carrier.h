@@ -34,7 +34,7 @@ enum {
   CARRIER_MAX_REGIONS = 4096,
   CARRIER_GONE = 1024, /* regions that are kept when they have gone: NCCL's thread may have a handle of one in its hands */
   CARRIER_SETTLE_MS = 5000,
-  CARRIER_WHY = 200, /* bytes of a reason that ranks tell each other */
+  CARRIER_WHY = 224, /* bytes of a reason that ranks tell each other */
 };
 
 /* What NCCL's init makes: all connections of one communicator share it, which different threads may use. */

@@ -3,7 +3,8 @@
  * The host's side of the network card in software (nic.h): its memory, its kernel's coming and going, and what NCCL's device
  * code is given (gdaki_abi.h). One for each context of a connection (port.h), made by all ranks together.
  *
- * Who calls: making, keys and freeing come from the program's threads, nic_progress from NCCL's.
+ * Who calls: making, keys and freeing come from the program's threads, nic_progress from NCCL's, or with tables of version 14 from the
+ * connection's own.
  *
  * The kernel is started when a doorbell is ahead of what was done, and ends when nobody has posted for a while
  * (DYNAMICCL_CARRIER_IDLE_US): cudaDeviceSynchronize and cudaFree of the program wait for all kernels. A kernel that ends
@@ -13,10 +14,12 @@
 #define DYN_NIC_CARD_H
 
 #include "../carrier.h"
+#include "launcher.h"
 
 enum { NIC_CARD_KEYS = 2 + CARRIER_MAX_REGIONS }; /* none, the counters, and what all ranks register, signals too */
 
 struct nic_card;
+struct nic_contexts;
 struct gdaki_context;
 
 /* What cards of a connection share. */
@@ -27,6 +30,9 @@ struct nic_port {
   carrier_address handles, keyLists; /* of device code */
   pthread_mutex_t lock;             /* of the list */
   struct nic_card *cards;
+  struct nic_launcher launcher; /* version 14 */
+  pthread_mutex_t turn;         /* of contexts, which are in no turn that is begun when they are gone from the list */
+  struct nic_contexts *contexts;
 };
 uint32_t nic_key_of(const struct carrier_region *region);
 uint32_t *nic_key_list(const struct nic_port *port, uint32_t key); /* in the GPU's memory */
@@ -42,7 +48,7 @@ bool nic_set_region(struct nic_card *card, const struct carrier_region *region, 
 void nic_progress(struct nic_card *card);
 /* A queue takes no requests any more. */
 bool nic_failed(struct nic_card *card);
-/* NCCL's thread has done with it: its kernels may end. Of all cards that are to go together, before the first of them is freed. */
+/* Its last turn is over: its kernels may end. Of all cards that are to go together, before the first of them is freed. */
 void nic_let_go(struct nic_card *card);
 /* Ends the kernel. */
 void nic_free(struct nic_card *card);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "feed.h"
 
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,6 +8,7 @@
 #include "../places.h"
 #include "../say.h"
 #include "gdaki_abi.h"
+#include "launcher.h"
 #include "launches.h"
 #include "places.h"
 
@@ -22,7 +22,6 @@ enum {
   KEYS = 2,
   ONE_COPY = 1 << 30, /* bytes of a request */
   INLINE_MOST = 4 * (GDAKI_WORDS - GDAKI_LOCAL_KEY),
-  TURN_NS = 100000, IDLE_TURN_NS = 500000, /* of the thread that launches */
 };
 
 /* In host memory that the GPU sees. */
@@ -37,9 +36,8 @@ struct nic_feed {
   struct nic_card card;
   struct nic_place place;
   struct fed *fed;
-  pthread_t thread;
-  bool hasThread, failed;
-  atomic_bool stops;
+  struct nic_launcher launcher;
+  bool failed;
   pthread_mutex_t lock; /* of the counts; nobody waits for anything under it */
   struct { uint64_t posted, done; } sides[NIC_SIDES];
 };
@@ -160,23 +158,10 @@ bool nic_feed_settle(struct nic_feed *feed, uint64_t deadlineNs) {
 
 /* ---- life ---- */
 
-static void *launch_all(void *argument) {
-  struct nic_feed *feed = argument;
-  while (!atomic_load(&feed->stops)) {
-    nic_progress(&feed->card);
-    nanosleep(&(struct timespec){.tv_nsec = feed->card.lapsed ? IDLE_TURN_NS : TURN_NS}, NULL);
-  }
-  return NULL;
-}
-
-/* The program's signals are not for it. */
-static bool start_thread(struct nic_feed *feed) {
-  sigset_t every, before;
-  sigfillset(&every);
-  pthread_sigmask(SIG_SETMASK, &every, &before);
-  feed->hasThread = pthread_create(&feed->thread, NULL, launch_all, feed) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, NULL);
-  return feed->hasThread;
+static bool turn(void *of) {
+  struct nic_feed *feed = of;
+  nic_progress(&feed->card);
+  return !feed->card.lapsed;
 }
 
 /* Of the GPU's memory; with memory 0 only its size is reckoned. */
@@ -226,7 +211,7 @@ static bool make(struct nic_feed *feed) {
   if ((card->kernel = nic_kernel_make(true)) == NULL || !nic_share_link(card) || !make_tables(feed)) return false;
   nic_begin(card);
   nic_place_name(&feed->place, NULL);
-  return start_thread(feed);
+  return nic_launcher_start(&feed->launcher, turn, feed);
 }
 
 struct nic_feed *nic_feed_make(struct carrier *c) {
@@ -248,8 +233,7 @@ struct nic_feed *nic_feed_make(struct carrier *c) {
 /* NCCL's thread has done with the communicator, so launches of its other connections cease, too: who frees memory waits for them. */
 static void end_launches(struct nic_feed *feed) {
   for (struct nic_card *card = feed->card.carrier->instance->card; card != NULL; card = card->other) card->ends = true;
-  atomic_store(&feed->stops, true);
-  if (feed->hasThread) pthread_join(feed->thread, NULL);
+  nic_launcher_stop(&feed->launcher);
 }
 
 void nic_feed_free(struct nic_feed *feed) {

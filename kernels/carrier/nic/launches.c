@@ -164,7 +164,7 @@ void nic_progress(struct nic_card *card) {
 bool nic_failed(struct nic_card *card) { return card->broken || !is_there(card) || *(const volatile uint32_t *)&card->shared->report.failed != NIC_FINE; }
 
 /* Nothing comes behind its launches, and who frees memory waits for them. Of version 11 NCCL's thread has ended by then, so it is all of the
- * communicator's; with version 14 the thread goes on with other contexts, whose kernels may be waited for by the program's. */
+ * communicator's; with version 14 the connection's goes on with other contexts, whose kernels may be waited for by the program's. */
 void nic_let_go(struct nic_card *card) {
   if (card->port->layout == GDAKI_200 && CARRIER_MISTAKE != 6) {
     let_all_end(card);

@@ -47,10 +47,10 @@ void nic_leave_link(struct nic_card *card, bool lives);
 /* To measure others: DYNAMICCL_CARRIER_SIZES=WARP,BLOCK,PART,HELPERS, bytes and blocks; PART counts as the power of two below. */
 struct nic_sizes nic_sizes_of(unsigned *helpers);
 
-/* A card that was just made: from here on NCCL's thread launches its kernels, or a feed's own. */
+/* A card that was just made: it is launched from here on. */
 void nic_begin(struct nic_card *card);
 void nic_lapse(struct nic_card *card, bool lapses);
-/* NCCL's thread has done with it: its kernels end. */
+/* Its last turn is over: its kernels end. */
 void nic_stop(struct nic_card *card);
 
 #endif

@@ -7,9 +7,11 @@
 #include "../say.h"
 #include "gdaki_abi.h"
 #include "kernel.h"
+#include "launches.h"
 #include "places.h"
 
 struct nic_contexts {
+  struct nic_contexts *next; /* of the port */
   struct nic_place place;
   struct nic_port *port;
   carrier_address array; /* of the device code's */
@@ -55,6 +57,19 @@ static bool make_tables(struct nic_port *port) {
   return fill_keys(port);
 }
 
+/* What NCCL's thread does with version 11. */
+static bool turn(void *of) {
+  struct nic_port *port = of;
+  bool any = false;
+  pthread_mutex_lock(&port->turn);
+  for (struct nic_contexts *contexts = port->contexts; contexts != NULL; contexts = contexts->next) {
+    nic_contexts_progress(contexts);
+    for (int n = 0; n < contexts->count; n++) any = any || !contexts->cards[n]->lapsed;
+  }
+  pthread_mutex_unlock(&port->turn);
+  return any;
+}
+
 struct nic_port *nic_open(struct carrier *c, int layout) {
   struct carrier_entered entered;
   struct nic_port *port = calloc(1, sizeof *port);
@@ -65,7 +80,8 @@ struct nic_port *nic_open(struct carrier *c, int layout) {
   port->carrier = c;
   port->layout = layout;
   pthread_mutex_init(&port->lock, NULL);
-  bool fine = make_tables(port);
+  pthread_mutex_init(&port->turn, NULL);
+  bool fine = make_tables(port) && (layout == GDAKI_100 || nic_launcher_start(&port->launcher, turn, port));
   carrier_leave(&entered);
   if (fine) return port;
   nic_close(port);
@@ -76,12 +92,14 @@ void nic_close(struct nic_port *port) {
   const struct carrier_driver *cuda = carrier_driver(NULL);
   struct carrier_entered entered;
   if (port == NULL) return;
+  nic_launcher_stop(&port->launcher);
   if (carrier_enter(&port->carrier->home, &entered)) {
     if (port->stream != NULL) cuda->cuStreamDestroy_v2(port->stream);
     if (port->handles != 0) cuda->cuMemFree_v2(port->handles);
     carrier_leave(&entered);
   }
   pthread_mutex_destroy(&port->lock);
+  pthread_mutex_destroy(&port->turn);
   free(port);
 }
 
@@ -108,7 +126,7 @@ void nic_forget(struct nic_port *port, const struct carrier_region *region) { se
 static bool enlist_within(struct nic_contexts *contexts, char why[CARRIER_WHY]) {
   unsigned taken, most;
   if (nic_place_take(&contexts->place, &taken, &most)) return true;
-  snprintf(why, CARRIER_WHY, "rank %d: %u blocks for %d contexts are more than may stay on a GPU beside programs, %u, of which others have %u (NCCL_GIN_NCONTEXTS, DYNAMICCL_CARRIER_PLACES)",
+  snprintf(why, CARRIER_WHY, "rank %d: %u blocks for %d contexts are more than may stay on a GPU beside programs, %u, of which others have %u (NCCL_GIN_NCONTEXTS, NCCL_SYM_GIN_KERNELS_ENABLE=0, DYNAMICCL_CARRIER_PLACES)",
            contexts->port->carrier->rank, contexts->place.blocks, contexts->wanted, most, taken);
   return false;
 }
@@ -134,6 +152,25 @@ static bool describe(struct nic_contexts *contexts) {
   return fine;
 }
 
+static void enter_turns(struct nic_contexts *contexts) {
+  struct nic_port *port = contexts->port;
+  pthread_mutex_lock(&port->turn);
+  contexts->next = port->contexts;
+  port->contexts = contexts;
+  pthread_mutex_unlock(&port->turn);
+}
+
+static void leave_turns(const struct nic_contexts *contexts) {
+  struct nic_port *port = contexts->port;
+  pthread_mutex_lock(&port->turn);
+  for (struct nic_contexts **at = &port->contexts; *at != NULL; at = &(*at)->next)
+    if (*at == contexts) {
+      *at = contexts->next;
+      break;
+    }
+  pthread_mutex_unlock(&port->turn);
+}
+
 struct nic_contexts *nic_contexts_make(struct nic_port *port, int count, int nSignals, int nCounters) {
   struct nic_contexts *contexts = calloc(1, sizeof *contexts + (size_t)count * sizeof *contexts->cards);
   if (contexts == NULL) return NULL;
@@ -147,14 +184,16 @@ struct nic_contexts *nic_contexts_make(struct nic_port *port, int count, int nSi
   contexts->handle = (ncclNetDeviceHandle_v11_t){.netDeviceType = NCCL_NET_DEVICE_GIN_GDAKI,
                                                  .netDeviceVersion = port->layout,
                                                  .handle = (void *)(uintptr_t)contexts->array,
-                                                 .needsProxyProgress = 1};
+                                                 .needsProxyProgress = port->layout == GDAKI_100};
   nic_place_name(&contexts->place, contexts->handle.handle);
+  enter_turns(contexts);
   return contexts;
 }
 
 void nic_contexts_free(struct nic_contexts *contexts) {
   struct carrier_entered entered;
   if (contexts == NULL) return;
+  leave_turns(contexts);
   nic_place_leave(&contexts->place);
   for (int n = 0; n < contexts->count; n++) nic_let_go(contexts->cards[n]);
   for (int n = 0; n < contexts->count; n++) nic_free(contexts->cards[n]);

@@ -61,7 +61,7 @@ static void *free_spare(void *unused) {
 }
 
 /* A thread of the program frees memory while a kernel of its waits for other ranks: it keeps CUDA's lock, and waits for that kernel.
- * Whatever ranks put meanwhile arrives, also when they put nothing for a while. */
+ * Whatever ranks put meanwhile arrives, also when they put nothing for a while; and with version 14 no thread of NCCL's waits for the lock. */
 static void exchange_behind(void *(*frees)(void *)) {
   pthread_t program;
   exchange(1);
@@ -69,6 +69,7 @@ static void exchange_behind(void *(*frees)(void *)) {
   for (uint64_t round = 2; round <= ROUNDS; round++) {
     usleep(round % 4 == 2 ? 100000 : 3000); /* the card's kernel would have ended by then */
     exchange(round);
+    for (int c = 0; c < CONTEXTS && gdaki != NULL; c++) CHECK(gdaki->ginProgress(cards[c].ginContext) == 0); /* NCCL's thread has type Proxy to move */
   }
   CHECK(!atomic_load(&freed), "nobody had the lock");
   __atomic_store_n(&released, 1, __ATOMIC_RELEASE);
@@ -197,7 +198,6 @@ static void *gone; /* contexts of a device communicator */
 
 static void *leave(void *unused) {
   CHECK(cudaSetContext(context) == 0);
-  cards_beside(NULL, true); /* NCCL's thread waits for the lock, too */
   CHECK(gdaki->destroyContext(gone) == 0);
   atomic_store(&freed, true);
   return unused;
@@ -209,11 +209,9 @@ static void leaves(void) {
   ncclGinConfig_v14_t config = {8, 8, 2, 0, -1, GDAKI_BACKEND, 2};
   start();
   CHECK(gdaki->createContext(cards[0].coll, &config, &gone, &device) == 0, "%s", lastWarning);
-  cards_beside(gone, false);
   cards_turn();
   meet();
   exchange_behind(leave);
-  cards_beside(NULL, false);
   exchange(ROUNDS + 1);
   end();
 }

@@ -7,7 +7,7 @@
 
 static int (*cudaReset)(int device);
 
-/* NCCL's thread stands still while the context goes, when no kernel is left, or a kernel here would write into what is no more; and then goes
+/* Who launches kernels stands still while the context goes, when no kernel is left, or a kernel here would write into what is no more; and then goes
  * on, and NCCL asks for errors, gives memory back and destroys all. Nothing of what went with the context is touched, nobody waits for it, and
  * the next communicator of the process is none the worse. */
 static void reset(void) {
@@ -21,11 +21,11 @@ static void reset(void) {
   }
   meet();
   *(void **)&cudaReset = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "cuDevicePrimaryCtxReset_v2");
-  cards_beside(NULL, true);
+  cards_pause(true);
   CHECK(cudaReset != NULL && cudaReset(rank) == 0);
   for (int c = 0; c < CONTEXTS; c++) CHECK(card_failed(c), "context %d goes on", c);
   const int said = atomic_load(&warnings);
-  cards_beside(NULL, false);
+  cards_pause(false);
   cards_turn();
   meet();
   const uint64_t from = ms_now();

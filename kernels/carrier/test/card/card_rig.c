@@ -11,14 +11,12 @@ void (*cardsResult)(int result);
 unsigned (*cardsGrid)(void);
 static pthread_t progressing;
 static atomic_int stops, turns;
-static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* NCCL has one around each, too */
-static void *other;
-static bool pauses;
+static atomic_bool standsStill;
 
 #define LAYOUT (gdaki != NULL ? GDAKI_200 : GDAKI_100)
 
 static struct gdaki_context *context_of(const ncclNetDeviceHandle_v11_t *handle, int which) {
-  CHECK(handle->netDeviceType == NCCL_NET_DEVICE_GIN_GDAKI && handle->netDeviceVersion == LAYOUT && handle->needsProxyProgress == 1);
+  CHECK(handle->netDeviceType == NCCL_NET_DEVICE_GIN_GDAKI && handle->netDeviceVersion == LAYOUT && handle->needsProxyProgress == (gdaki == NULL));
   return (struct gdaki_context *)handle->handle + which;
 }
 
@@ -85,34 +83,41 @@ void cards_connect(void) {
   }
 }
 
+static void end_turn(void) {
+  atomic_fetch_add(&turns, 1);
+  while (atomic_load(&standsStill)) usleep(100);
+}
+
 static void *progress_all(void *unused) {
   while (!atomic_load(&stops)) {
-    pthread_mutex_lock(&turn);
-    for (int c = 0; c < CONTEXTS && !pauses; c++) CHECK((gdaki != NULL ? gdaki->ginProgress(cards[c].ginContext) : gin->ginProgress(cards[c].coll)) == 0);
-    if (other != NULL && !pauses) CHECK(gdaki->ginProgress(other) == 0);
-    pthread_mutex_unlock(&turn);
-    atomic_fetch_add(&turns, 1);
+    for (int c = 0; c < CONTEXTS; c++) CHECK(gin->ginProgress(cards[c].coll) == 0);
+    end_turn();
     usleep(20); /* NCCL's thread does not sleep; others need the CPU here */
   }
   return unused;
 }
 
-void cards_start(void) { CHECK(pthread_create(&progressing, NULL, progress_all, NULL) == 0); }
+/* Between its turns the carrier's thread sleeps, of which each rank has one here. */
+__attribute__((visibility("default"))) int nanosleep(const struct timespec *time, struct timespec *left) {
+  if (gdaki != NULL) end_turn();
+  return clock_nanosleep(CLOCK_MONOTONIC, 0, time, left);
+}
+
+void cards_start(void) { CHECK(gdaki != NULL || pthread_create(&progressing, NULL, progress_all, NULL) == 0); }
 
 void cards_turn(void) {
   for (int from = atomic_load(&turns); atomic_load(&turns) < from + 2;) usleep(100);
 }
 
-void cards_beside(void *ginContext, bool waits) {
-  pthread_mutex_lock(&turn);
-  other = ginContext;
-  pauses = waits;
-  pthread_mutex_unlock(&turn);
+void cards_pause(bool pauses) {
+  const int from = atomic_load(&turns);
+  atomic_store(&standsStill, pauses);
+  while (pauses && atomic_load(&turns) == from) usleep(100);
 }
 
 void cards_stop(void) {
   atomic_store(&stops, 1);
-  pthread_join(progressing, NULL);
+  if (gdaki == NULL) pthread_join(progressing, NULL);
 }
 
 void cards_end(void) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rank processes that play NCCL with GIN of type GDAKI towards the carrier: src/gin/gin_host.cc's calls, with its progress thread,
+ * Rank processes that play NCCL with GIN of type GDAKI towards the carrier: src/gin/gin_host.cc's calls, of version 11 with its progress thread,
  * over the stand-in for CUDA's driver, which runs the network card's kernel. What kernels of a program do on a GPU threads do here
  * (poster.h), with what createContext and regMrSym return. NCCL 2.28.9 has a connection for each context; 2.32.3, with the table of
  * version 14, has one, and here a device communicator for each context, whose other contexts nobody uses.
@@ -39,10 +39,9 @@ bool cards_connect_of(void *instance, struct card *card); /* likewise, of anothe
 /* Where the carrier is told of kernels on a card's communicator. */
 struct dyn_carrier_expected cards_expected(const struct card *card);
 bool cards_find_expected(const void *device, struct dyn_carrier_expected *expected); /* by its handle; false: it is nobody's */
-void cards_start(void); /* NCCL's progress thread */
-/* Version 14: the thread has contexts of one more device communicator (NULL: none) from its next turn on; waits: it has none, and does nothing. */
-void cards_beside(void *ginContext, bool waits);
-void cards_turn(void); /* until the thread has been round once more */
+void cards_start(void); /* NCCL's progress thread, where the carrier has none of its own */
+void cards_pause(bool pauses); /* whose turns stand still */
+void cards_turn(void); /* until it has been round once more */
 void cards_stop(void);
 void cards_end(void); /* as ncclGinFinalize, when it has stopped */
 

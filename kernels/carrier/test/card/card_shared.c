@@ -15,7 +15,7 @@ static void shared_connection(void) {
     void *ginContext;
     meet();
     CHECK(gdaki->createContext(cards[0].coll, &config, &ginContext, &device) == 0, "%s", lastWarning);
-    if (round > 1) cards_beside(ginContext, false), cards_turn(), cards_beside(NULL, false); /* its kernels came */
+    if (round > 1) cards_turn(); /* its kernels came */
     CHECK(gdaki->destroyContext(ginContext) == 0);
     struct posting p = card_put(0, other, &near, 0, &far, 0, 20000), get = card_get(1, other, &near, 100, &far, 1 << 19, 30000);
     p.signals = true, p.add = round;
