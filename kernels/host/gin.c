@@ -75,16 +75,15 @@ static unsigned probe_seconds(void) { return step_seconds() < PROBE_S ? step_sec
  * ncclCommWindowRegister of 2.28.9 give ncclSuccess while a thread is at it: only the communicator tells. */
 static bool ended(struct dyn_lsa *lsa, int result, const char *what) {
   struct dyn_gin_lives *gin = lsa->gin;
-  const struct dyn_gin_nccl *nccl = gin->nccl;
   unsigned seconds = step_seconds() + gin->lateS;
   uint64_t until = dyn_host_ns() + seconds * UINT64_C(1000000000);
   for (;; nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL)) {
     if (result == DYN_NCCL_SUCCESS || result == DYN_NCCL_IN_PROGRESS) {
-      int failed = nccl->ncclCommGetAsyncError(gin->comm, &result);
+      int failed = gin->nccl->ncclCommGetAsyncError(gin->comm, &result);
       if (failed != DYN_NCCL_SUCCESS) result = failed;
     }
     if (result == DYN_NCCL_SUCCESS) return true;
-    if (result != DYN_NCCL_IN_PROGRESS) return fail(gin, "%s: %s: %s", what, nccl->ncclGetErrorString(result), nccl->ncclGetLastError(gin->comm));
+    if (result != DYN_NCCL_IN_PROGRESS) return fail(gin, "%s: %s: %s", what, gin->nccl->ncclGetErrorString(result), gin->nccl->ncclGetLastError(gin->comm));
     if (dyn_lsa_stopped(lsa)) return fail(gin, "%s: a rank is gone", what);
     if (dyn_host_ns() > until) return fail(gin, "%s: not done within %u s: a rank did not come so far", what, seconds);
   }
@@ -353,7 +352,8 @@ static bool farewell(struct dyn_lsa *lsa) {
   for (int i = 0; i < DYN_GIN_LIVES; i++) done = done && (!begun(&gin->each[i]) || dyn_gin_usable(&gin->each[i].state));
   for (int i = 0; i < DYN_GIN_LIVES; i++) done = done && (!begun(&gin->each[i]) || dyn_gin_exchange(lsa, &gin->each[i], FAREWELL_NS, gin->why) == NULL);
   for (int i = 0; i < DYN_GIN_LIVES; i++) done = done && (!begun(&gin->each[i]) || give_back_life(lsa, &gin->each[i]));
-  if (done) gin->nccl->ncclCommDestroy(gin->comm);
+  if (done) gin->nccl->ncclCommAbort(gin->comm); /* NCCL 2.32.3 destroys one with all ranks of a node, of which one may have given up */
+  else if (*gin->why != '\0') dyn_host_say("rank %u of %u: memory of kernels over GIN stays behind their communicator: %s", lsa->rank, lsa->nRanks, gin->why);
   return done;
 }
 

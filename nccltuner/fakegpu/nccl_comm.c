@@ -210,7 +210,7 @@ FAKEGPU_API ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank) {
   return 0;
 }
 
-FAKEGPU_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+static ncclResult_t end(ncclComm_t comm) {
   nccl_settle(NULL);
   proxy_drain(comm->rank.proxy);
   if (comm->rank.kernels != NULL) proxy_drain(comm->rank.kernels);
@@ -229,5 +229,11 @@ FAKEGPU_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return failed ? ncclInternalError : 0;
 }
 
+/* 2.32.3's waits for the ranks of the node (commDestroySync calls bootstrapIntraNodeBarrier), 2.30.7's for none. */
+FAKEGPU_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  if (nccl_version() >= 23203) nccl_barrier(comm);
+  return end(comm);
+}
+
 /* What waits for other ranks in a thread of its own keeps what it has. */
-FAKEGPU_API ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm->busy == NCCL_IN_PROGRESS || comm->plan == NULL ? 0 : ncclCommDestroy(comm); }
+FAKEGPU_API ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm->busy == NCCL_IN_PROGRESS || comm->plan == NULL ? 0 : end(comm); }

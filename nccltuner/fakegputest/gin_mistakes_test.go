@@ -98,6 +98,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"launch.c", "lsa->lanes[LANE_CALLS].domain.calls != NULL", "lsa->bases[lsa->rank] != 0", "near"},
 		{"watch.c", "dyn_gin_backend_name(life->state.backend)", "dyn_gin_backend_name(lsa->gin->each[0].state.backend)", "either"},
 		{"gin_carrier.c", "__atomic_load_n(stop, __ATOMIC_ACQUIRE) == 0 &&", "", "expected"},
+		{"gin.c", "if (done) gin->nccl->ncclCommAbort(gin->comm);", "if (done) gin->nccl->ncclCommDestroy(gin->comm);", "either"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {

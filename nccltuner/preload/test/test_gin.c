@@ -377,7 +377,7 @@ int main(int argc, char **argv) {
   if (argc > 3 && strcmp(argv[3], "lanes") == 0) give_up_in_lanes(), probes_give_up();
   setenv("FAKEGPU_OPTIONS", "--nccl 2.32.3", 1);
   if (argc > 3 && strcmp(argv[3], "lanes") == 0) return lanes_of_several(), unlink(kernels) != 0;
-  if (argc > 3 && strcmp(argv[3], "either") == 0) return of_several(), late_of_several(), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "either") == 0) return play("parts before others", 2, parts_before), of_several(), late_of_several(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "contexts") == 0) return of_several(), all_contexts(), unlink(kernels) != 0;
   if (argc == 3) all_of_newer();
   all_of_several();
