@@ -18,7 +18,7 @@
 #define STEP_S 30                       /* of NCCL's: the first communicator of a process takes seconds */
 #define PROBE_S 5                       /* a wait of the probe, at most */
 #define MOST_PEER_WAIT_S 604800         /* a week */
-#define FAREWELL_NS UINT64_C(2000000000) /* one of the last exchange: ranks may end a communicator one after the other */
+#define FAREWELL_S 10                   /* one of the last exchange: a rank may free memory meanwhile, which waits for other kernels */
 #define CELL_BYTES ((size_t)32 << 10) /* of buffers of hierarchical kernels */
 
 bool dyn_gin_can(void) {
@@ -67,7 +67,7 @@ static uint64_t call_wait_ns(void) {
   return seconds == 0 ? UINT64_MAX : seconds * UINT64_C(1000000000);
 }
 
-static unsigned probe_seconds(void) { return step_seconds() < PROBE_S ? step_seconds() : PROBE_S; }
+static unsigned at_most(unsigned seconds) { return step_seconds() < seconds ? step_seconds() : seconds; }
 
 /* ---- NCCL ---- */
 
@@ -207,7 +207,7 @@ enum outcome { UNGRANTED, STUCK, OVER, PROVEN };
 
 static enum outcome prove(struct dyn_lsa *lsa, struct dyn_gin_life *life, void *stream) {
   if (!make_window(lsa, life, stream)) return STUCK;
-  if (dyn_gin_exchange(lsa, life, probe_seconds() * UINT64_C(1000000000), lsa->gin->why) != NULL)
+  if (dyn_gin_exchange(lsa, life, at_most(PROBE_S) * UINT64_C(1000000000), lsa->gin->why) != NULL)
     return !dyn_lsa_stopped(lsa) && dyn_host_driver()->cuEventQuery(lsa->scratch->done[LANE_CALLS]) == 0 ? OVER : STUCK;
   for (int l = 0; l < NUM_LANES; l++) life->lanes[l].waitNs = call_wait_ns();
   dyn_gin_join(lsa, life);
@@ -257,7 +257,7 @@ static int make_lives(struct dyn_lsa *lsa, const uint8_t id[128], void *stream) 
     active += came == PROVEN;
     if (came != PROVEN) say_why(lsa, types[i] == DYN_NCCL_GIN_ANY ? "" : dyn_gin_backend_name(dyn_gin_backend_of(types[i])));
     if (came < OVER) break;
-    gin->lateS = 4 * probe_seconds(); /* a rank may have heard all where others wait in vain until their probe ends (await_exchange) */
+    gin->lateS = 4 * at_most(PROBE_S); /* a rank may have heard all where others wait in vain until their probe ends (await_exchange) */
   }
   if (granted) return active;
   dyn_gin_move(&gin->each[0].state, DYN_GIN_FAILED);
@@ -350,7 +350,7 @@ static bool farewell(struct dyn_lsa *lsa) {
   bool done = true;
   atomic_store(&lsa->called, true);
   for (int i = 0; i < DYN_GIN_LIVES; i++) done = done && (!begun(&gin->each[i]) || dyn_gin_usable(&gin->each[i].state));
-  for (int i = 0; i < DYN_GIN_LIVES; i++) done = done && (!begun(&gin->each[i]) || dyn_gin_exchange(lsa, &gin->each[i], FAREWELL_NS, gin->why) == NULL);
+  for (int i = 0; i < DYN_GIN_LIVES; i++) done = done && (!begun(&gin->each[i]) || dyn_gin_exchange(lsa, &gin->each[i], at_most(FAREWELL_S) * UINT64_C(1000000000), gin->why) == NULL);
   for (int i = 0; i < DYN_GIN_LIVES; i++) done = done && (!begun(&gin->each[i]) || give_back_life(lsa, &gin->each[i]));
   if (done) gin->nccl->ncclCommAbort(gin->comm); /* NCCL 2.32.3 destroys one with all ranks of a node, of which one may have given up */
   else if (*gin->why != '\0') dyn_host_say("rank %u of %u: memory of kernels over GIN stays behind their communicator: %s", lsa->rank, lsa->nRanks, gin->why);

@@ -68,7 +68,7 @@ static void ask(const struct dyn_gin_life *life) {
   const uint32_t *stop = life->lanes[LANE_CALLS].stop;
   __atomic_fetch_add(expected->asked, 1, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(expected->lapsed, __ATOMIC_SEQ_CST) == 0) return;
-  for (uint64_t until = dyn_host_ns() + RISE_NS; __atomic_load_n(expected->lapsed, __ATOMIC_ACQUIRE) != 0 && __atomic_load_n(stop, __ATOMIC_ACQUIRE) == 0 && dyn_host_ns() < until;)
+  for (uint64_t until = dyn_host_ns() + (life->riseNs > RISE_NS ? life->riseNs : RISE_NS); __atomic_load_n(expected->lapsed, __ATOMIC_ACQUIRE) != 0 && __atomic_load_n(stop, __ATOMIC_ACQUIRE) == 0 && dyn_host_ns() < until;)
     nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 

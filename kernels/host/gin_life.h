@@ -95,6 +95,7 @@ struct dyn_gin_life {
   dyn_gpu_address numbers; /* of calls, and what signals and counters have reached */
   struct dyn_gin_words *_Atomic words;
   struct dyn_carrier_expected expected; /* zeros: nobody is told */
+  uint64_t riseNs; /* that the carrier is waited for before the launch of an exchange, whose kernel would stop in vain without it; else 0 */
   struct dyn_gin lanes[NUM_LANES];
   struct waiting waiting[NUM_LANES]; /* watch.c */
   struct dyn_gin_trips *trips; /* gin_trips.c; under the lock of watch.c */

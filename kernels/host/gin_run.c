@@ -88,10 +88,10 @@ const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uin
   memset(life->words->stamps, 0, sizeof life->words->stamps);
   if (driver->cuStreamCreate(&stream, DYN_STREAM_NON_BLOCKING) != 0) return snprintf(why, 512, "CUDA refuses a stream"), why;
   uint64_t before = life->lanes[LANE_CALLS].waitNs;
-  life->lanes[LANE_CALLS].waitNs = waitNs;
+  life->lanes[LANE_CALLS].waitNs = life->riseNs = waitNs;
   int error = dyn_gin_launch(life, LANE_CALLS, &grid, stream, &call, NULL);
   if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], stream);
-  life->lanes[LANE_CALLS].waitNs = before;
+  life->lanes[LANE_CALLS].waitNs = before, life->riseNs = 0;
   if (error != 0) snprintf(why, 512, "CUDA error %d of a launch", error), said = why;
   else said = await_exchange(lsa, life, waitNs, why);
   driver->cuStreamDestroy_v2(stream); /* what is on it goes on */

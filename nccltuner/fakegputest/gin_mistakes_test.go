@@ -36,7 +36,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", "gaveUp && atomic_load(&gin->each[i].proven)", "gaveUp", "late"},
 		{"gin_run.c", "words != NULL && atomic_load(&gin->each[i].proven)", "words != NULL", "late"},
 		{"gin.c", "seconds == 0 ? UINT64_MAX", "seconds == 0 ? step_seconds() * UINT64_C(1000000000)", "late"},
-		{"gin.c", "gin->lateS = 4 * probe_seconds();", "", "backends"},
+		{"gin.c", "gin->lateS = 4 * at_most(PROBE_S);", "", "backends"},
 		{"gin.c", "&self->ginSecond", "&self->gin", "backends"},
 		{"gin.c", "granted |= came != UNGRANTED;", "granted = came != UNGRANTED;", "backends"},
 		{"gin.c", "&& gin->each[i].state.backend == backend", "", "backends"},
@@ -98,6 +98,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"launch.c", "lsa->lanes[LANE_CALLS].domain.calls != NULL", "lsa->bases[lsa->rank] != 0", "near"},
 		{"watch.c", "dyn_gin_backend_name(life->state.backend)", "dyn_gin_backend_name(lsa->gin->each[0].state.backend)", "either"},
 		{"gin_carrier.c", "__atomic_load_n(stop, __ATOMIC_ACQUIRE) == 0 &&", "", "expected"},
+		{"gin_carrier.c", "life->riseNs > RISE_NS ? life->riseNs : RISE_NS", "RISE_NS", "expected"},
 		{"gin.c", "if (done) gin->nccl->ncclCommAbort(gin->comm);", "if (done) gin->nccl->ncclCommDestroy(gin->comm);", "either"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {

@@ -286,7 +286,8 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
       raiseKnown(q.known, q.consumed);
       if (q.side == NIC_MAIN) block.setMainConsumed((uint32_t)q.consumed);
       NIC_STAMP(note(NIC_TOLD));
-      if (add.at != 0 && (kFed || q.side == NIC_MAIN)) addReleased((uint64_t *)add.at, add.value), q.unordered = false, nicLetBegin(n, view, q);
+      if (kFed && add.at != 0) addPlain((uint64_t *)add.at, add.value); /* behind the fence of its completion */
+      else if (add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value), q.unordered = false, nicLetBegin(n, view, q);
       else if (NIC_MUTATE == NIC_MUTATE_UNFENCED && q.side == NIC_MAIN) nicLetBegin(n, view, q);
       else if (add.at != 0) addPlain((uint64_t *)add.at, add.value);
       if (add.pair) NIC_STAMP(end());
@@ -360,13 +361,13 @@ struct NicReader {
 /* The first warp of a block that copies, until all queues' warps have ended. */
 template <bool kFed>
 __device__ __forceinline__ void nicHelper(const Nic &n, NicBlock &block) {
-  NicBoard board(n);
+  NicBoard<kFed> board(n);
   NicReader reader = {};
-  board.look<kFed>(); /* before anybody counts on this block: what is there now is none of its jobs */
+  board.look(); /* before anybody counts on this block: what is there now is none of its jobs */
   board.forget();
   const uint32_t own = joinHelpers(&n.launch[NIC_HELPERS]);
   /* While a queue's warp waits for an answer it has not ended, so jobs come first. */
-  for (uint32_t peers; board.look<kFed>(), (peers = board.jobsOf(own)) != 0 || !board.haveEnded(n);) {
+  for (uint32_t peers; board.look(), (peers = board.jobsOf(own)) != 0 || !board.haveEnded(n);) {
     for (; peers != 0; peers &= peers - 1) {
       const int p = lowestBit(peers) % NIC_MAX_RANKS;
       NicJob job = board.take(block, p, lowestBit(peers) >= NIC_MAX_RANKS);

@@ -305,7 +305,9 @@ struct NicJob {
 };
 
 /* What a helper looks at, in one load: 8 lanes have a job's words, what it may begin with unasked, and the count of what is ready
- * in its queue. For more than 4 peers in two. */
+ * in its queue. For more than 4 peers in two. Fed by the host that count is host memory's, for whose reads the fences of all kernels on the GPU
+ * wait: then nothing is begun with unasked, and what the queue's warp acquired it releases with each job. */
+template <bool kFed>
 struct NicBoard {
   static constexpr int kGroup = 8, kLoads = NIC_MAX_RANKS * kGroup / (int)kNicLanes, kReady = NIC_JOB_NEXT + 1, kEndLooks = 16;
   const uint64_t *at[kLoads];
@@ -317,14 +319,13 @@ struct NicBoard {
 #pragma unroll
     for (int k = 0; k < kLoads; k++) {
       const int peer = (int)nicLane() / kGroup + k * (int)kNicLanes / kGroup, p = peer < n.nRanks ? peer : 0, word = (int)nicLane() % kGroup;
-      at[k] = word < kReady ? &n.jobs[p].words[word] : n.posted[p * NIC_SIDES].rung;
+      at[k] = kFed || word < kReady ? &n.jobs[p].words[word] : n.posted[p * NIC_SIDES].rung;
     }
     peers = (1u << n.nRanks) - 1;
   }
-  template <bool kFed>
   __device__ __forceinline__ void look() {
-    now[0] = lookAt<kFed>(at[0]);
-    if (both) now[1] = lookAt<kFed>(at[1]);
+    now[0] = lookAt(at[0]);
+    if (both) now[1] = lookAt(at[1]);
   }
   /* Now and then it is looked at, for it takes as long as a look. */
   __device__ __forceinline__ bool haveEnded(const nic &n) { return ++looks % kEndLooks == 0 && loadCount(&n.launch[NIC_ENDED]) == (uint32_t)(n.nRanks * NIC_SIDES); }
@@ -351,7 +352,7 @@ struct NicBoard {
       if (k > 0 && !both) break;
       const uint32_t high = (uint32_t)(now[k] >> 32), number = __shfl_sync(kEverybody, high, 0, kGroup), nextNumber = __shfl_sync(kEverybody, high, NIC_JOB_NEXT, kGroup);
       if (__ballot_sync(kEverybody, number != done[k] || nextNumber != nextDone[k]) == 0) continue;
-      const auto isReady = [&](uint32_t blocks) { return word != kReady || (int16_t)((uint16_t)now[k] - (uint16_t)blocks) >= 0; };
+      const auto isReady = [&](uint32_t blocks) { return kFed || word != kReady || (int16_t)((uint16_t)now[k] - (uint16_t)blocks) >= 0; };
       const uint32_t blocks = __shfl_sync(kEverybody, (uint32_t)now[k], NIC_JOB_BLOCKS, kGroup), nextBlocks = __shfl_sync(kEverybody, (uint32_t)now[k], NIC_JOB_NEXT, kGroup);
       const NicJob job = {number, 0, blocks}, begins = {nextNumber, 0, nextBlocks};
       next |= groupsOf(isReady(nextBlocks) && nextNumber != nextDone[k] && begins.placeOf(own) < (nextNumber & NIC_JOB_HELPERS), k);

@@ -289,18 +289,18 @@ struct NicJob {
   }
 };
 
+template <bool kFed>
 struct NicBoard {
   const nic &n;
   uint64_t now[NIC_MAX_RANKS][NIC_JOB_NEXT + 1] = {}, ready[NIC_MAX_RANKS] = {};
   uint32_t done[NIC_MAX_RANKS] = {}, nextDone[NIC_MAX_RANKS] = {};
   unsigned vain = 0;
   explicit NicBoard(const nic &n_) : n(n_) {}
-  template <bool kFed>
   void look() {
     if (vain++ > 0) usleep(vain < 16 ? 20 : 200);
     for (int p = 0; p < n.nRanks; p++) {
       for (int i = NIC_JOB_NEXT; i >= 0; i--) now[p][i] = nicWord(&n.jobs[p].words[i]).load(std::memory_order_acquire);
-      if (NIC_MUTATE != NIC_MUTATE_BLIND) ready[p] = nicWord(n.posted[p * NIC_SIDES].rung).load(std::memory_order_acquire);
+      if (NIC_MUTATE != NIC_MUTATE_BLIND && !kFed) ready[p] = nicWord(n.posted[p * NIC_SIDES].rung).load(std::memory_order_acquire);
     }
   }
   bool haveEnded(const nic &) { return loadCount(&n.launch[NIC_ENDED]) == (uint32_t)(n.nRanks * NIC_SIDES); }
@@ -321,7 +321,7 @@ struct NicBoard {
       const NicJob j = job(p), next = nextOf(p);
       bool fine = isFor(j, done[p]);
       for (int i = 0; i < NIC_JOB_WORDS; i++) fine = fine && (NIC_MUTATE == NIC_MUTATE_TORN || number(p, i) == j.number);
-      if (NIC_MUTATE != NIC_MUTATE_BLIND) fine = fine && isReady(p, j);
+      if (NIC_MUTATE != NIC_MUTATE_BLIND && !kFed) fine = fine && isReady(p, j);
       peers |= (uint32_t)fine << p | (uint32_t)(isFor(next, nextDone[p]) && isReady(p, next)) << (NIC_MAX_RANKS + p);
     }
     return peers;

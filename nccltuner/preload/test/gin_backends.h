@@ -112,7 +112,7 @@ static void all_of_newer(void) {
   play_on(2, "calls", 4, calls);
   play_on(2, "choice", 4, choice);
   play("able", 2, able);
-  play("parts before others", 3, parts_before);
+  parted();
   steps_wait_s(IN_VAIN);
   play("silent", 3, silent);
   play("none", 3, none);

@@ -129,6 +129,28 @@ static void expected(void) {
   leaves_places(now); /* there are graphs */
 }
 
+/* Who parts waits for the carrier for as long as for peers: its thread may be kept away by who frees memory, of a communicator that went before. */
+static void *rise_late(void *before) {
+  while (now_of(announced) == *(uint32_t *)before) usleep(100);
+  usleep(2600000);
+  CHECK(now_of(launched) == *(uint32_t *)before, "a kernel is launched, and no card is there");
+  __atomic_store_n(lapsed, 0, __ATOMIC_SEQ_CST);
+  return NULL;
+}
+static void expected_when_parting(void) {
+  void *carrier = dlopen(getenv("GIN_CARRIER"), RTLD_NOW | RTLD_LOCAL);
+  CHECK(carrier != NULL);
+  announced = dlsym(carrier, "fakeAsked"), launched = dlsym(carrier, "fakeLaunched"), lapsed = dlsym(carrier, "fakeLapsed");
+  begin();
+  uint32_t before = now_of(announced);
+  pthread_t rises;
+  __atomic_store_n(lapsed, 1, __ATOMIC_SEQ_CST);
+  CHECK(pthread_create(&rises, NULL, rise_late, &before) == 0);
+  end(DYN_GIN_DESTROYED);
+  CHECK(pthread_join(rises, NULL) == 0);
+  meet();
+}
+
 /* Another thread aborts it, and takes it away soon: who is about to launch does not wait for the carrier then. */
 static void expected_when_stopped(void) {
   void *carrier = dlopen(getenv("GIN_CARRIER"), RTLD_NOW | RTLD_LOCAL);

@@ -102,6 +102,11 @@ static void parts_before(void) {
   end(rank > 0 ? DYN_GIN_DESTROYED : DYN_GIN_FAILED);
   meet();
 }
+static void parted(void) {
+  steps_wait_s("1");
+  play("parts before others", 2, parts_before);
+  steps_wait_s(AS_EVER);
+}
 
 static void late_of_several(void) {
   play("tells by what of both a call goes whose rank is late", 2, tells_late);

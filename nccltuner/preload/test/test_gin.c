@@ -347,6 +347,7 @@ static void all_of_one(void) {
   play("expected", 3, expected);
   play_on(2, "expected while a node is late", 4, expected_while_late);
   play("expected when stopped", 2, expected_when_stopped);
+  play("expected when parting", 2, expected_when_parting);
   play_on(2, "death", 4, death);
   play("children", 2, children_of_ranks);
   all_late();
@@ -367,7 +368,7 @@ int main(int argc, char **argv) {
   setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
   if (argc == 3) all_of_one();
   if (argc > 3 && strcmp(argv[3], "kept") == 0) return play("death while kept", 2, death_while_kept), play("completes", 2, completes), unlink(kernels) != 0;
-  if (argc > 3 && strcmp(argv[3], "expected") == 0) return play("expected", 3, expected), play_on(2, "expected while a node is late", 4, expected_while_late), play("expected when stopped", 2, expected_when_stopped), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "expected") == 0) return play("expected", 3, expected), play_on(2, "expected while a node is late", 4, expected_while_late), play("expected when stopped", 2, expected_when_stopped), play("expected when parting", 2, expected_when_parting), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "behind") == 0) return play("behind graphs", 2, behind_graphs), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "late") == 0) return all_late(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "places") == 0) return all_places(), unlink(kernels) != 0;
@@ -377,7 +378,7 @@ int main(int argc, char **argv) {
   if (argc > 3 && strcmp(argv[3], "lanes") == 0) give_up_in_lanes(), probes_give_up();
   setenv("FAKEGPU_OPTIONS", "--nccl 2.32.3", 1);
   if (argc > 3 && strcmp(argv[3], "lanes") == 0) return lanes_of_several(), unlink(kernels) != 0;
-  if (argc > 3 && strcmp(argv[3], "either") == 0) return play("parts before others", 2, parts_before), of_several(), late_of_several(), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "either") == 0) return parted(), of_several(), late_of_several(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "contexts") == 0) return of_several(), all_contexts(), unlink(kernels) != 0;
   if (argc == 3) all_of_newer();
   all_of_several();
