@@ -78,6 +78,13 @@ uint64_t dyn_gin_announce(const struct dyn_gin_life *life) {
   return dyn_host_ns();
 }
 
+void dyn_gin_tell_card(const struct dyn_gin_life *life, char *why, size_t room) {
+  const uint32_t *lapsed = life->expected.lapsed;
+  if (lapsed == NULL || !dyn_readable(lapsed)) return;
+  const size_t end = strlen(why);
+  snprintf(why + end, room - end, " (over %s, whose card is %son the GPU)", dyn_gin_backend_name(life->state.backend), __atomic_load_n(lapsed, __ATOMIC_SEQ_CST) == 0 ? "" : "not ");
+}
+
 /* A launch may be kept, by a full queue or by who has CUDA's lock, for longer than the carrier stays for a kernel that is only coming. */
 void dyn_gin_launched(const struct dyn_gin_life *life, uint64_t announcedNs) {
   if (announcedNs == 0 || !dyn_readable(life->expected.launched)) return;

@@ -125,6 +125,8 @@ void dyn_trips_free(struct dyn_gin_life *life);
 void dyn_gin_expect(struct dyn_gin_life *life, int version);
 uint64_t dyn_gin_announce(const struct dyn_gin_life *life);
 void dyn_gin_launched(const struct dyn_gin_life *life, uint64_t announcedNs);
+/* Behind why an exchange of words failed: whether the carrier was there to move them. */
+void dyn_gin_tell_card(const struct dyn_gin_life *life, char *why, size_t room);
 /* What a graph holds is replayed whenever the program likes, which nobody announces, as long as it exists. */
 void dyn_gin_captured(const struct dyn_carrier_expected *expected, enum dyn_expected_graphs graphs);
 void dyn_gin_left(const struct dyn_lsa *lsa, const struct dyn_gin_life *life); /* with the communicator; where GIN stays behind it */

@@ -93,7 +93,7 @@ const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uin
   if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], stream);
   life->lanes[LANE_CALLS].waitNs = before, life->riseNs = 0;
   if (error != 0) snprintf(why, 512, "CUDA error %d of a launch", error), said = why;
-  else said = await_exchange(lsa, life, waitNs, why);
+  else if ((said = await_exchange(lsa, life, waitNs, why)) != NULL) dyn_gin_tell_card(life, why, 512);
   driver->cuStreamDestroy_v2(stream); /* what is on it goes on */
   return said;
 }
