@@ -14,7 +14,7 @@
 
 #define CARRIER "libnccl-net-dynamiccl-carrier.so"
 #define RISE_NS UINT64_C(2000000000) /* its thread may be kept away by who has CUDA's lock, and so may whom this one keeps waiting */
-#define KEPT_NS UINT64_C(250000000) /* well below the second that cards stay behind an announcement */
+#define KEPT_NS UINT64_C(100000000) /* well below the 0.3 s that cards stay behind a put with nobody to launch others */
 
 static int is_carrier(struct dl_phdr_info *library, size_t bytes, void *path) {
   const char *slash = strrchr(library->dlpi_name, '/');

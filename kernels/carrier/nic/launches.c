@@ -20,7 +20,8 @@ enum {
   IDLE_US = 3000,
   WATCH_US = 1000, /* that a watch stays with nothing to do, if another launch stands behind it */
   FED_LOOK = 3,    /* a look at host memory takes so many times as long */
-  LATE_MS = 1000,  /* since something was put: so long launches follow each other, and none goes before the next one is there */
+  LATE_MS = 1000,  /* since something was put: so long launches follow each other, and none goes before the next one is there, if nobody announces kernels */
+  ALONE_MS = 300,  /* that a launch without a successor stays behind the last request where kernels are announced: who frees memory waits for it, each time */
   REPLAY_MS = 100, /* that a watch without a successor stays for a replay that was launched when whoever has CUDA's lock took it, and begins later */
   QUERY_MS = 20,   /* between questions whether CUDA has met an error */
 };
@@ -34,7 +35,6 @@ static uint32_t idle_looks(void) {
 
 void nic_begin(struct nic_card *card) {
   card->nic.watchNs = WATCH_US * 1000;
-  card->nic.lateNs = LATE_MS * 1000000u;
   card->told[NIC_IDLE_LOOKS] = ~idle_looks(); /* so that it is told */
   card->usedNs = carrier_now_ns();            /* so NCCL's thread starts it at once */
   nic_lapse(card, true);
@@ -130,6 +130,7 @@ static unsigned blocks(const struct nic_card *card) {
 static void start(struct nic_card *card) {
   card->nic.number++;
   card->nic.leastNs = is_captured(card) ? REPLAY_MS * 1000000u : 0;
+  card->nic.lateNs = (is_captured(card) || asked_of(card) == 0 ? LATE_MS : ALONE_MS) * 1000000u;
   card->broken = !nic_kernel_start(card->kernel, &card->nic, blocks(card));
   card->runs = !card->broken;
   if (card->runs && CARRIER_MISTAKE != 5) let_end(card, card->nic.number + (CARRIER_MISTAKE == 4));
