@@ -238,8 +238,10 @@ func TestCardBandwidth(t *testing.T) { cards(t, "bandwidth") }
 func TestCardDeadRank(t *testing.T)  { cards(t, "dead") }
 func TestCardFaultFile(t *testing.T) { cards(t, "file", filepath.Join(t.TempDir(), "faults")) }
 
-// What is another way with version 14: device communicators that share a connection, gets, signals in memory; and what it refuses.
+// What is another way with version 14: device communicators that share a connection, gets, signals in memory; what NCCL
+// leaves behind; and what it refuses.
 func TestCardShared(t *testing.T) { card(t, "card_test", "14", shipped, "shared") }
+func TestCardLeft(t *testing.T)   { card(t, "card_test", "14", shipped, "left") }
 func TestCardUnfit(t *testing.T)  { card(t, "card_test", "14", shipped, "unfit") }
 
 // Which type of GIN NCCL is told of: with the kernel, without it, and as asked for.
