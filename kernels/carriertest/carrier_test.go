@@ -145,7 +145,7 @@ func TestCardTraffic(t *testing.T) {
 }
 
 func TestCardThreads(t *testing.T) {
-	for _, run := range [][]string{{"11", "traffic", "2", puts("1500"), seed()}, {"14", "traffic", "2", puts("1500"), seed()}, {"11", "killed", seed()}, {"14", "killed", seed()}, {"11", "refused"}, {"14", "shared"}, {"11", "locked"}, {"14", "locked"}, {"14", "leaves"}, {"11", "expected"}} {
+	for _, run := range [][]string{{"11", "traffic", "2", puts("1500"), seed()}, {"14", "traffic", "2", puts("1500"), seed()}, {"11", "killed", seed()}, {"14", "killed", seed()}, {"11", "refused"}, {"14", "shared"}, {"11", "locked"}, {"14", "locked"}, {"14", "leaves"}, {"11", "expected"}, {"14", "several", filepath.Join(t.TempDir(), "faults")}} {
 		if said := card(t, "threads/card_test", run[0], "obj/carrier/test/threads/carrier.so", run[1:]...); strings.Contains(said, "WARNING: ThreadSanitizer") {
 			t.Errorf("table %v", run)
 		}

@@ -21,6 +21,25 @@ static void half_connected(void) {
   usleep(100000);
 }
 
+/* Several connections of a communicator (NCCL_GIN_NCONNECTIONS), each with a thread of its own, of which any may be the first to see that faults are others. */
+static void several(void) {
+  enum { CONNECTIONS = 3 };
+  void *colls[CONNECTIONS], *contexts[CONNECTIONS];
+  ncclNetDeviceHandle_v11_t *device;
+  ncclGinConfig_v14_t config = {8, 8, 1, 0, -1, GDAKI_BACKEND, 1};
+  initialise();
+  for (int n = 0; n < CONNECTIONS; n++) {
+    colls[n] = connect_alone(comm.ginInstance);
+    CHECK(gdaki->createContext(colls[n], &config, &contexts[n], &device) == 0, "%s", lastWarning);
+  }
+  for (int n = 0; n < 20; n++) {
+    write_faults(n % 2 == 0 ? "latency_us 10\ngbs 5\n" : NULL);
+    usleep(45000);
+  }
+  for (int n = 0; n < CONNECTIONS; n++) CHECK(gdaki->destroyContext(contexts[n]) == 0 && gdaki->closeColl(colls[n]) == 0);
+  CHECK(gdaki->finalize(comm.ginInstance) == 0);
+}
+
 /* A communicator goes, by ncclCommAbort, with contexts of device communicators that nobody has destroyed; nor does NCCL from 2.30 on. Nothing looks at them
  * any more, and they have no place. */
 static void abandoned(void) {
@@ -98,6 +117,11 @@ void play_shared(void) {
   quiet = 1;
   setenv("DYNAMICCL_CARRIER_IDLE_US", "300", 0);
   play("shared", 2, -1, shared_connection);
+}
+
+void play_several(void) {
+  quiet = 1;
+  play("several", 1, -1, several);
 }
 
 void play_left(void) {

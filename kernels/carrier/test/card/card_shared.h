@@ -8,6 +8,7 @@
 
 void play_shared(void);
 void play_left(void);
+void play_several(void);
 void play_unfit(void);
 
 #endif
