@@ -145,7 +145,7 @@ func TestCardTraffic(t *testing.T) {
 }
 
 func TestCardThreads(t *testing.T) {
-	for _, run := range [][]string{{"11", "traffic", "2", puts("1500"), seed()}, {"14", "traffic", "2", puts("1500"), seed()}, {"11", "killed", seed()}, {"14", "killed", seed()}, {"11", "refused"}, {"14", "shared"}, {"11", "locked"}, {"14", "locked"}, {"14", "leaves"}, {"11", "expected"}} {
+	for _, run := range [][]string{{"11", "traffic", "2", puts("1500"), seed()}, {"14", "traffic", "2", puts("1500"), seed()}, {"11", "killed", seed()}, {"14", "killed", seed()}, {"11", "refused"}, {"14", "shared"}, {"11", "locked"}, {"14", "locked"}, {"14", "leaves"}, {"11", "expected"}, {"14", "several", filepath.Join(t.TempDir(), "faults")}} {
 		if said := card(t, "threads/card_test", run[0], "obj/carrier/test/threads/carrier.so", run[1:]...); strings.Contains(said, "WARNING: ThreadSanitizer") {
 			t.Errorf("table %v", run)
 		}
@@ -238,8 +238,10 @@ func TestCardBandwidth(t *testing.T) { cards(t, "bandwidth") }
 func TestCardDeadRank(t *testing.T)  { cards(t, "dead") }
 func TestCardFaultFile(t *testing.T) { cards(t, "file", filepath.Join(t.TempDir(), "faults")) }
 
-// What is another way with version 14: device communicators that share a connection, gets, signals in memory; and what it refuses.
+// What is another way with version 14: device communicators that share a connection, gets, signals in memory; what NCCL
+// leaves behind; and what it refuses.
 func TestCardShared(t *testing.T) { card(t, "card_test", "14", shipped, "shared") }
+func TestCardLeft(t *testing.T)   { card(t, "card_test", "14", shipped, "left") }
 func TestCardUnfit(t *testing.T)  { card(t, "card_test", "14", shipped, "unfit") }
 
 // Which type of GIN NCCL is told of: with the kernel, without it, and as asked for.

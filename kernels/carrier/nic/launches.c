@@ -47,15 +47,17 @@ static bool is_there(const struct nic_card *card) { return dyn_readable(card->sh
 static bool is_news(struct nic_card *card) {
   struct carrier *c = card->carrier;
   uint32_t *now = card->shared->control;
-  const struct carrier_faults *faults = &c->instance->faults;
+  pthread_mutex_lock(&c->instance->lock); /* another connection's thread may be the first to see others */
+  const struct carrier_faults faults = c->instance->faults;
+  pthread_mutex_unlock(&c->instance->lock);
   now[NIC_STOP] = 0;
   now[NIC_GONE] = now[NIC_DEAD] = 0;
   for (int r = 0; r < c->nRanks && !card->nic.fed; r++) { /* else put.c sees to it, and to other faults */
     now[NIC_GONE] |= (uint32_t)c->peers[r].gone << r;
-    now[NIC_DEAD] |= (uint32_t)(faults->deadRank == r || faults->deadRank == c->rank) << r;
+    now[NIC_DEAD] |= (uint32_t)(faults.deadRank == r || faults.deadRank == c->rank) << r;
   }
-  now[NIC_LATENCY_NS] = card->nic.fed ? 0 : faults->latencyNs < UINT32_MAX ? (uint32_t)faults->latencyNs : UINT32_MAX;
-  now[NIC_BYTES_PER_US] = card->nic.fed ? 0 : faults->gbs == 0 ? 0 : faults->gbs < 1e-3 ? 1 : (uint32_t)(faults->gbs * 1000);
+  now[NIC_LATENCY_NS] = card->nic.fed ? 0 : faults.latencyNs < UINT32_MAX ? (uint32_t)faults.latencyNs : UINT32_MAX;
+  now[NIC_BYTES_PER_US] = card->nic.fed ? 0 : faults.gbs == 0 ? 0 : faults.gbs < 1e-3 ? 1 : (uint32_t)(faults.gbs * 1000);
   now[NIC_IDLE_LOOKS] = idle_looks() / (card->nic.fed ? FED_LOOK : 1);
   return memcmp(now, card->told, sizeof card->told) != 0;
 }

@@ -81,11 +81,18 @@ struct nic_port *nic_open(struct carrier *c, int layout) {
   port->layout = layout;
   pthread_mutex_init(&port->lock, NULL);
   pthread_mutex_init(&port->turn, NULL);
-  bool fine = make_tables(port) && (layout == GDAKI_100 || nic_launcher_start(&port->launcher, turn, port));
+  bool fine = make_tables(port);
   carrier_leave(&entered);
   if (fine) return port;
   nic_close(port);
   return NULL;
+}
+
+/* NCCL 2.30.7 destroys no contexts that the program has left, whose communicator it aborts. What they have stays, for kernels of the program may look
+ * at it; their own end, for whatever these put, and nobody looks for them in a communicator that is gone. In their context. */
+static void abandon(struct nic_contexts *contexts) {
+  for (; contexts != NULL; contexts = contexts->next)
+    for (int n = 0; n < contexts->count; n++) nic_let_go(contexts->cards[n]), nic_stop(contexts->cards[n]);
 }
 
 void nic_close(struct nic_port *port) {
@@ -93,7 +100,9 @@ void nic_close(struct nic_port *port) {
   struct carrier_entered entered;
   if (port == NULL) return;
   nic_launcher_stop(&port->launcher);
+  for (struct nic_contexts *contexts = port->contexts; contexts != NULL; contexts = contexts->next) nic_place_leave(&contexts->place);
   if (carrier_enter(&port->carrier->home, &entered)) {
+    abandon(port->contexts);
     if (port->stream != NULL) cuda->cuStreamDestroy_v2(port->stream);
     if (port->handles != 0) cuda->cuMemFree_v2(port->handles);
     carrier_leave(&entered);
@@ -152,12 +161,15 @@ static bool describe(struct nic_contexts *contexts) {
   return fine;
 }
 
-static void enter_turns(struct nic_contexts *contexts) {
+/* The thread comes with the first ones: NCCL closes no connections where one of several fails, and unloads the library. False: there is none to be had. */
+static bool enter_turns(struct nic_contexts *contexts) {
   struct nic_port *port = contexts->port;
   pthread_mutex_lock(&port->turn);
-  contexts->next = port->contexts;
-  port->contexts = contexts;
+  const bool fine = port->layout == GDAKI_100 || port->launcher.isThere || nic_launcher_start(&port->launcher, turn, port);
+  if (fine) contexts->next = port->contexts, port->contexts = contexts;
+  else carrier_warn("rank %d: no thread to launch kernels from", port->carrier->rank);
   pthread_mutex_unlock(&port->turn);
+  return fine;
 }
 
 static void leave_turns(const struct nic_contexts *contexts) {
@@ -186,8 +198,9 @@ struct nic_contexts *nic_contexts_make(struct nic_port *port, int count, int nSi
                                                  .handle = (void *)(uintptr_t)contexts->array,
                                                  .needsProxyProgress = port->layout == GDAKI_100};
   nic_place_name(&contexts->place, contexts->handle.handle);
-  enter_turns(contexts);
-  return contexts;
+  if (enter_turns(contexts)) return contexts;
+  nic_contexts_free(contexts);
+  return NULL;
 }
 
 void nic_contexts_free(struct nic_contexts *contexts) {

@@ -2,7 +2,7 @@
  *
  * card_test traffic RANKS OPERATIONS [SEED]   random operations, all data compared when its signal is seen; memory comes and goes
  * card_test killed [SEED [US]]                the same of three ranks, one of which is killed; US: and slow until then
- * card_test lives | locked | waits | reset | refused | start | latency | bandwidth | dead | file PATH | types KERNEL, and with TABLE=14 shared | leaves | unfit
+ * card_test lives | locked | waits | reset | refused | start | latency | bandwidth | dead | file PATH | types KERNEL, and with TABLE=14 shared | several PATH | leaves | left | unfit
  * It plays NCCL 2.28.9, or 2.32.3 with TABLE=14. CARRIER: the library, with a file of the kernel beside it; types: KERNEL says whether there is one (1 or 0).
  */
 #include "card_locked.h"
@@ -336,6 +336,11 @@ int main(int count, char **arguments) {
     play_shared();
   } else if (strcmp(what, "leaves") == 0 && playGdaki) {
     play_leaves();
+  } else if (strcmp(what, "several") == 0 && playGdaki && count > 2) {
+    setenv("DYNAMICCL_CARRIER_FAULTS", arguments[2], 1);
+    play_several();
+  } else if (strcmp(what, "left") == 0 && playGdaki) {
+    play_left();
   } else if (strcmp(what, "unfit") == 0 && playGdaki) {
     play_unfit();
   } else if (strcmp(what, "types") == 0 && count > 2) {
