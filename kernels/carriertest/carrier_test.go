@@ -261,10 +261,10 @@ func TestPlantedMistakes(t *testing.T) {
 		{"11", "mistake1.so", "traffic", "20000", early}, {"11", "mistake2.so", "traffic", "20000", early},
 		{"14", "mistake1.so", "traffic", "20000", early}, {"14", "mistake2.so", "traffic", "20000", early}, {"14", "mistake3.so", "gets", "10000", empty},
 	} {
-		said, err := program(t, "carrier_test", run[0], "obj/carrier/test/"+run[1], run[2], "2", run[3], seed())
-		if err == nil || !strings.Contains(said, run[4]) {
-			t.Errorf("table %s, %s was not found: %v", run[0], run[1], err)
-		}
+		planted(t, run[1], 4, func() bool {
+			said, err := program(t, "carrier_test", run[0], "obj/carrier/test/"+run[1], run[2], "2", run[3], seed())
+			return err != nil && strings.Contains(said, run[4])
+		})
 	}
 }
 
