@@ -32,6 +32,7 @@ void *blockMemory(); /* of the block: so many bytes */
 /* As 0, by who runs the kernels and tests something else: nobody stands still, and who waits leaves the CPU to others. */
 inline void perhapsWait() {}
 void letOthersRun();
+void tells(); /* others, who may wait for it */
 #else
 /* Now and then a thread stands still here. */
 void perhapsWait();
@@ -41,6 +42,8 @@ inline void letOthersRun() {
   if (++looks < 2000) sched_yield();
   else usleep(1000);
 }
+
+inline void tells() {}
 
 /* Number of the mistake that is planted (line.cuh); 0: none. */
 extern int planted;
@@ -62,6 +65,7 @@ inline void storePiece(char *line, const uint2 (&words)[kLineWords], uint32_t nu
     half(line, w)->store(words[w].x | (uint64_t)words[w].y << 32, std::memory_order_relaxed);
   }
   perhapsWait();
+  tells();
   half(line, kLineWords - 1)->store(number | (uint64_t)number << 32, std::memory_order_release);
 }
 inline bool loadPiece(const char *line, uint2 (&words)[kLineWords], uint32_t number) {
@@ -85,6 +89,7 @@ inline uint4 loadWord(const uint4 *at) { return *at; }
 inline void storeWord(uint4 *at, const uint4 &word) { *at = word; }
 inline void storeRelease(uint32_t *at, uint32_t value) {
   perhapsWait();
+  tells();
   ((std::atomic<uint32_t> *)at)->store(value, std::memory_order_release);
 }
 inline uint32_t loadAcquire(const uint32_t *at) {
@@ -93,6 +98,7 @@ inline uint32_t loadAcquire(const uint32_t *at) {
 }
 inline void storeRelease(uint64_t *at, uint64_t value) {
   perhapsWait();
+  tells();
   ((std::atomic<uint64_t> *)at)->store(value, std::memory_order_release);
 }
 inline uint64_t loadAcquire(const uint64_t *at) {
@@ -102,6 +108,7 @@ inline uint64_t loadAcquire(const uint64_t *at) {
 inline void countOne(uint32_t *at) { __atomic_fetch_add(at, 1, __ATOMIC_RELAXED); }
 inline uint32_t addOne(uint32_t *at) {
   perhapsWait();
+  tells();
   return ((std::atomic<uint32_t> *)at)->fetch_add(1, std::memory_order_acq_rel);
 }
 

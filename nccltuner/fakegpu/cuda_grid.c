@@ -36,7 +36,7 @@ struct grid {
     _Alignas(16) float shared[KERNEL_SHARED + GRID_THREADS];
   } blocks[GRID_MOST_BLOCKS];
   unsigned block, thread, left; /* who runs; that have not ended */
-  int moved;                    /* since all had their turn somebody has passed a barrier or ended */
+  int moved;                    /* since all had their turn somebody has passed a barrier, ended, or told others something */
   char stacks[GRID_MOST_BLOCKS][GRID_THREADS][STACK_BYTES];
 };
 
@@ -84,10 +84,12 @@ void grid_wait_block(void) {
   while (block->round == round) give_way(grid);
 }
 
-/* All of them wait for other ranks: one that waits for long leaves the CPU to them for longer. */
-static void let_others_run(unsigned *looks) {
-  if (++*looks % 8 == 0) usleep(20);
-  else sched_yield();
+void grid_moves(void) { running->moved = 1; }
+
+/* All of them wait for other ranks. A nap is a small part of what has been waited, and who waits for seconds takes no CPU from whom it waits for. */
+static void let_others_run(unsigned vain) {
+  if (vain % 8 != 0 && vain < 64) sched_yield();
+  else usleep(vain < 64 ? 20 : vain < 128 ? 100 : 500);
 }
 
 static void prepare(struct turn *turn, char *stack) {
@@ -99,7 +101,7 @@ static void prepare(struct turn *turn, char *stack) {
 }
 
 void grid_run(struct grid *grid, const struct kernel_launch *launch) {
-  unsigned looks = 0;
+  unsigned vain = 0;
   running = grid;
   grid->launch = launch;
   grid->left = launch->blocks * launch->threads;
@@ -114,7 +116,8 @@ void grid_run(struct grid *grid, const struct kernel_launch *launch) {
     for (grid->block = 0; grid->block < launch->blocks; grid->block++)
       for (grid->thread = 0; grid->thread < launch->threads; grid->thread++)
         if (!own_turn(grid)->ended) go(&grid->giver, own_turn(grid));
-    if (!grid->moved) let_others_run(&looks);
+    if (grid->moved) vain = 0;
+    else let_others_run(++vain);
   }
 }
 

@@ -24,6 +24,9 @@ void grid_run(struct grid *grid, const struct kernel_launch *launch);
 void grid_wait(void);
 void grid_wait_block(void);
 
+/* By a thread that does what others may wait for. */
+void grid_moves(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -27,6 +27,7 @@ static void whileOthersRun(void (*wait)(void)) {
 
 void __syncthreads() { whileOthersRun(grid_wait_block); }
 void letOthersRun() { whileOthersRun(grid_wait); }
+void tells() { grid_moves(); }
 void *blockMemory() { return shared; }
 float *blockShared() { return shared + kBlockBytes / sizeof *shared; }
 
@@ -54,7 +55,10 @@ struct GinNet {
   GinNet(const ncclDevComm &comm, unsigned context) : comm(comm), gin(comm.gin), context(context) {}
   GinNet(const ncclDevComm &comm, const Gin &g, unsigned block) : GinNet(comm, block % g.contexts) {}
   GinNet(const ncclDevComm &comm, const Gin &g) : GinNet(comm, g, blockIdx.x) {}
-  static void add(uint64_t *words, uint32_t i, uint32_t by = 1) { ((std::atomic<uint64_t> *)&words[i])->fetch_add(by, std::memory_order_acq_rel); }
+  static void add(uint64_t *words, uint32_t i, uint32_t by = 1) {
+    tells();
+    ((std::atomic<uint64_t> *)&words[i])->fetch_add(by, std::memory_order_acq_rel);
+  }
   static uint64_t load(const uint64_t *words, uint32_t i) { return ((const std::atomic<uint64_t> *)&words[i])->load(std::memory_order_acquire); }
   void raise(int peer, uint32_t signal, uint32_t by = 1) const {
     if (!gin->silent) add(gin->signals[peer] + context * FAKE_GIN_SIGNALS, signal, by);

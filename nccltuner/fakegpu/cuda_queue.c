@@ -13,7 +13,7 @@
 
 /* Of all queues. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* a job is done */
 static CUstream all;
 
 static void hold(const uint32_t *word) {
@@ -25,7 +25,7 @@ static void *run_jobs(void *stream) {
   struct grid *grid = grid_new();
   pthread_mutex_lock(&lock);
   for (;;) {
-    while (queue->done == queue->wanted) pthread_cond_wait(&changed, &lock);
+    while (queue->done == queue->wanted) pthread_cond_wait(&queue->begins, &lock);
     struct job *job = queue->first;
     if (job->kind == JOB_AFTER) {
       while (job->after.stream->queue.done < job->after.jobs) pthread_cond_wait(&changed, &lock);
@@ -64,13 +64,12 @@ static void start_thread(CUstream stream) {
 
 /* Under the lock: all that was added so far may run. */
 static void begin(void) {
-  int more = 0;
   for (CUstream s = all; s != NULL; s = s->queue.other) {
-    more |= s->queue.wanted != s->queue.added;
+    int more = s->queue.wanted != s->queue.added;
     s->queue.wanted = s->queue.added;
     if (!s->queue.hasThread) start_thread(s);
+    else if (more) pthread_cond_signal(&s->queue.begins);
   }
-  if (more) pthread_cond_broadcast(&changed);
 }
 
 void queue_add(CUstream stream, const struct job *job) {
@@ -82,6 +81,7 @@ void queue_add(CUstream stream, const struct job *job) {
   pthread_mutex_lock(&lock);
   if (!queue->known) {
     queue->known = 1;
+    pthread_cond_init(&queue->begins, NULL);
     queue->other = all;
     all = stream;
   }

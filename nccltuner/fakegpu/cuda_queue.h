@@ -7,6 +7,7 @@
 #ifndef FAKEGPU_CUDA_QUEUE_H
 #define FAKEGPU_CUDA_QUEUE_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #include "../../kernels/carrier/nic/nic.h"
@@ -33,6 +34,7 @@ struct queue {
   uint64_t added, wanted, done; /* jobs: so far; that may run; that ran */
   CUstream other;               /* of all streams that ever had a job */
   int known, hasThread;         /* in that list */
+  pthread_cond_t begins;        /* of the thread, which others' jobs do not wake */
 };
 
 /* Streams are not NULL here. */

@@ -7,6 +7,7 @@ import (
 
 // Of which communicator the plugin is told what a group has: whatever is mistaken must be found.
 func TestGathersFindPlantedMistakes(t *testing.T) {
+	t.Parallel()
 	for _, m := range []struct{ file, is, mistake string }{
 		{"gathers.c", "    differs |= in == 0 || in >= MOST_INSIDE || (known != 0 && in != known);\n", ""},
 		{"gathers.c", "(known != 0 && in != known)", "false"},

@@ -17,6 +17,7 @@ import (
 // What NCCL 2.32.3 is asked for and what is read back of it, and that backends of one communicator have no part in each other:
 // whatever is left out must be found.
 func TestGINFindsPlantedMistakes(t *testing.T) {
+	t.Parallel()
 	object := filepath.Join(t.TempDir(), "test_gin.o") // the same for all of them
 	if out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("CC"), "gcc"), "-std=gnu11", "-D_GNU_SOURCE", "-w", "-I", "../../kernels/host", "-c", "-o", object, "../preload/test/test_gin.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -30,6 +30,7 @@ func ranks(t *testing.T, dir string, limit time.Duration, program string, env ..
 // lsa runs nccltuner/preload's test of calls that become kernels, in rank processes, with the driver that runs them.
 func lsa(t *testing.T, deaths int, program string, env ...string) {
 	t.Helper()
+	t.Parallel() // most of their time is waiting for ranks that come late, or not at all
 	dir := t.TempDir()
 	said, err := ranks(t, dir, 8*time.Minute, program, env...)
 	if err != nil {

@@ -38,6 +38,7 @@ func TestRoom(t *testing.T) {
 }
 
 func TestRoomFindsPlantedMistakes(t *testing.T) {
+	t.Parallel()
 	const preload, host = "../preload", "../../kernels/host"
 	for _, m := range []struct{ file, is, mistake string }{
 		{"room.c", "has + mib <= most", "has <= most"},

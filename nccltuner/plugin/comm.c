@@ -116,7 +116,7 @@ struct dyn_comm *dyn_comm_claim(const void *inside, int hasId, uint64_t commId, 
     if (!hasId) {
       dyn_say_why_once(log, DYN_LOG_INFO, "this NCCL tells the tuner no communicator id: running plain NCCL; tuning needs NCCL 2.28, or 2.27 with "
                        "DynamICCL's profiler (NCCL_PROFILER_PLUGIN=dynamiccl)");
-      dyn_why_tell(true);
+      dyn_why_tell(0, true);
       member->comm.tunerLive = 1;
       return &member->comm;
     }

@@ -35,15 +35,17 @@
   } while (0)
 
 /* why.c: why communicators run plain NCCL, and what to do. NCCL's log has it at once; dyn_why_tell puts it on standard error where that does not
- * show it: once a process, and not with DYNAMICCL_QUIET. Ranks that share a reason need one that speaks; the others drop theirs. */
-void dyn_why(dyn_logger log, int level, const char *file, int line, const char *format, ...) __attribute__((format(printf, 5, 6)));
-void dyn_why_tell(bool speaks);
+ * show it: once a process, and not with DYNAMICCL_QUIET. Ranks that share a reason need one that speaks; the others of the communicator leave it to that
+ * one, which may be of their process. */
+void dyn_why(bool *said, dyn_logger log, int level, const char *file, int line, const char *format, ...) __attribute__((format(printf, 6, 7)));
+void dyn_why_tell(uint64_t commId, bool speaks); /* 0: of no communicator */
+void dyn_why_drop(void);
 void dyn_why_fork_child(void);
-#define dyn_say_why(log, level, ...) dyn_why(log, level, __FILE__, __LINE__, __VA_ARGS__)
+#define dyn_say_why(log, level, ...) dyn_why(NULL, log, level, __FILE__, __LINE__, __VA_ARGS__)
 #define dyn_say_why_once(log, level, ...) \
   do { \
-    static atomic_flag said = ATOMIC_FLAG_INIT; \
-    if (!atomic_flag_test_and_set(&said)) dyn_say_why(log, level, __VA_ARGS__); \
+    static bool said; \
+    dyn_why(&said, log, level, __FILE__, __LINE__, __VA_ARGS__); \
   } while (0)
 
 #define DYN_NS_PER_MS UINT64_C(1000000)

@@ -272,14 +272,17 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
 }
 
 /* `dynamiccld run` says itself, before the program or behind it, what it knows of a communicator that has joined. */
-static bool run_says(const struct dyn_comm *comm) { return comm->self->run != 0; }
+static void tell_unless_run(const struct dyn_comm *comm, bool speaks) {
+  if (comm->self->run != 0) dyn_why_drop();
+  else dyn_why_tell(comm->commId, speaks);
+}
 
 static void say_who_decides(const struct dyn_comm *comm, bool first) {
   const char *name = user_decides();
   if (!name) return;
   dyn_say_why_once(comm->log, DYN_LOG_WARN, "%s=%s is set: it is respected, and communicators of this process are not tuned; "
                    "unset it to let DynamICCL choose", name, getenv(name));
-  dyn_why_tell(first && !run_says(comm));
+  tell_unless_run(comm, first);
 }
 
 /* Of this host: whoever joins later has found the same. */
@@ -295,18 +298,18 @@ static void miss_daemon(const struct dyn_comm *comm, const char *directory) {
   if (layout > 0 && layout != DYN_ABI_VERSION) {
     dyn_say_why_once(comm->log, DYN_LOG_WARN, "the daemon of %s speaks shared-memory layout %d and this library %d: running plain NCCL; "
                      "restart the daemon from the release of this library", directory, layout, DYN_ABI_VERSION);
-    dyn_why_tell(first && !run_says(comm));
+    tell_unless_run(comm, first);
   }
   if (layout == DYN_DAEMON_ELSEWHERE) { /* under a run, too: it may have started this program in a container */
     dyn_say_why_once(comm->log, DYN_LOG_WARN, "the daemon of %s is in another PID namespace (container) than this program, where it cannot know "
                      "which ranks live: running plain NCCL; start them with one (--pid=host), or a daemon beside the program with a DYNAMICCL_DIR "
                      "of its own", directory);
-    dyn_why_tell(first);
+    dyn_why_tell(comm->commId, first);
   }
   if (layout == DYN_DAEMON_NONE) { /* under a run, too: it may have started one on another host alone */
     dyn_say_why_once(comm->log, DYN_LOG_INFO, "no daemon in %s: running plain NCCL until one comes; start it with "
                      "`dynamiccld serve`, or the program with `dynamiccld run`; DYNAMICCL_QUIET=1 leaves out this line", directory);
-    dyn_why_tell(first);
+    dyn_why_tell(comm->commId, first);
   }
 }
 
@@ -351,7 +354,7 @@ static void join(struct dyn_member *member, const char *directory) {
   if (!record) return;
   say_who_decides(comm, firstVeto);
   miss_daemon(comm, directory);
-  if (comm->hasProfiler && dyn_timing_flags(comm) & DYN_RANK_NO_TIMES) dyn_why_tell(joined_first(comm)); /* capture.c has said why */
+  if (comm->hasProfiler && dyn_timing_flags(comm) & DYN_RANK_NO_TIMES) dyn_why_tell(comm->commId, joined_first(comm)); /* capture.c has said why */
 }
 
 void dyn_record_join(struct dyn_member *member) {
@@ -359,12 +362,12 @@ void dyn_record_join(struct dyn_member *member) {
   if (comm->nRanks < 1 || comm->nRanks > DYN_MAX_RANKS) {
     dyn_say_why_once(comm->log, DYN_LOG_INFO, "communicators of more than %d ranks run plain NCCL (this one has %u)",
                      DYN_MAX_RANKS, comm->nRanks);
-    dyn_why_tell(speaks(comm));
+    dyn_why_tell(comm->commId, speaks(comm));
     return;
   }
   join(member, dyn_directory(comm->log));
   /* Hosts fail each for themselves. */
-  if (!comm->record) dyn_why_tell(speaks(comm) || comm->nNodes > 1);
+  if (!comm->record) dyn_why_tell(comm->commId, speaks(comm) || comm->nNodes > 1);
 }
 
 void dyn_record_leave(struct dyn_member *member, int waitMs) {

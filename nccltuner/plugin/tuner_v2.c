@@ -11,7 +11,7 @@ static int init(size_t nRanks, size_t nNodes, dyn_logger log, void **context) {
   *context = NULL;
   dyn_say_why_once(log, DYN_LOG_INFO, "this NCCL speaks tuner v2, which names no communicator: running plain NCCL; tuning "
                "needs NCCL 2.28, or 2.27 with DynamICCL's profiler");
-  dyn_why_tell(true);
+  dyn_why_tell(0, true);
   return DYN_NCCL_SUCCESS;
 }
 

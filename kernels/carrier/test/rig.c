@@ -33,14 +33,7 @@ static void *find(void *library, const char *name) {
   return found;
 }
 
-void meet(void) {
-  int round = atomic_load(&shared->round);
-  if (atomic_fetch_add(&shared->waiting, 1) == numRanks - 1) {
-    atomic_store(&shared->waiting, 0);
-    atomic_fetch_add(&shared->round, 1);
-  }
-  while (atomic_load(&shared->round) == round) usleep(50);
-}
+void meet(void) { meet_all(&shared->meeting, numRanks); }
 
 __attribute__((format(printf, 5, 6))) static void log_line(int level, unsigned long flags, const char *file, int line, const char *format, ...) {
   char text[512];

@@ -15,6 +15,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "../../../nccltuner/preload/test/meeting.h"
 #include "../nccl_gin_abi.h"
 
 #define CHECK(cond, ...) \
@@ -42,7 +43,7 @@ extern int deviceType;     /* which GIN version 11 is to be of */
 
 /* What all ranks of a run see. */
 extern struct shared {
-  atomic_int waiting, round;
+  struct meeting meeting;
   unsigned char handles[MAX_RANKS][NCCL_NET_HANDLE_MAXSIZE];
   atomic_uint_fast64_t acknowledged[CONTEXTS][MAX_RANKS][MAX_RANKS]; /* by context, source, target */
   atomic_int ended, died;

@@ -3,12 +3,13 @@
 # libcuda.so.1 of nccltuner/fakegpu.
 T := $(BUILD)/test
 TEST_SOURCES := $(wildcard test/*.c)
+MEETING := ../../nccltuner/preload/test/meeting.h
 MISTAKES := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12 13 14,$(T)/mistake$(n).so)
 
 tests: all $(T)/carrier_test $(MISTAKES) $(T)/threads/carrier_test $(T)/threads/carrier.so $(T)/card_test $(T)/threads/card_test \
   $(T)/nic_test $(T)/threads/nic_test
 
-$(T)/carrier_test: $(TEST_SOURCES) $(wildcard test/*.h) $(HEADERS)
+$(T)/carrier_test: $(TEST_SOURCES) $(wildcard test/*.h) $(MEETING) $(HEADERS)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $(TEST_SOURCES) -pthread -ldl
 
@@ -18,7 +19,7 @@ $(T)/mistake%.so: $(SOURCES) $(HEADERS)
 
 # Both under the thread sanitizer.
 SANITIZED := $(CFLAGS) -O1 -fsanitize=thread
-$(T)/threads/carrier_test: $(TEST_SOURCES) $(wildcard test/*.h) $(HEADERS)
+$(T)/threads/carrier_test: $(TEST_SOURCES) $(wildcard test/*.h) $(MEETING) $(HEADERS)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ $(TEST_SOURCES) -pthread -ldl
 
@@ -28,7 +29,7 @@ $(T)/threads/carrier.so: $(SOURCES) $(HEADERS)
 
 # Ranks with GIN of type GDAKI, whose network card's kernel the stand-in for CUDA's driver runs; the second under the thread sanitizer.
 CARD_SOURCES := $(wildcard test/card/*.c) test/rig.c
-$(T)/card_test $(T)/threads/card_test: $(CARD_SOURCES) $(wildcard test/*.h test/card/*.h) $(HEADERS)
+$(T)/card_test $(T)/threads/card_test: $(CARD_SOURCES) $(wildcard test/*.h test/card/*.h) $(MEETING) $(HEADERS)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(if $(filter threads,$(notdir $(@D))),$(SANITIZED),$(CFLAGS)) -o $@ $(CARD_SOURCES) -pthread -ldl
 

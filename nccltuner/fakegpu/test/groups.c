@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "../../preload/dynamiccl.h"
+#include "../../preload/test/meeting.h"
 #include "rig.h"
 
 enum { RANKS = 4, COMMS = 4, MOST_MEMBERS = 6, SLOTS = 48, ROUND = 32, GRAPHS = 3, COUNT = 1500, SLOT_BYTES = RANKS * COUNT * 4 };
@@ -45,7 +46,8 @@ double *fakegpu_now_ns(CUstream stream); /* fakegpu.h */
 /* What ranks and their parent share. */
 static struct shared {
   ncclUniqueId ids[COMMS][2];
-  atomic_int arrived, round, stop;
+  struct meeting meeting;
+  atomic_int stop;
   struct { atomic_ulong steps; char at[80]; } ranks[RANKS];
   double nowNs[RANKS];
   int ours[RANKS][ROUND]; /* calls of a step that our kernels ran; -1: no group */
@@ -273,13 +275,8 @@ static void step(int number) {
 /* ---- ranks ---- */
 
 static void meet(void) {
-  int round = atomic_load(&shared->round);
   at("waiting for the other ranks");
-  if (atomic_fetch_add(&shared->arrived, 1) == RANKS - 1) {
-    atomic_store(&shared->arrived, 0);
-    atomic_fetch_add(&shared->round, 1);
-  }
-  while (atomic_load(&shared->round) == round) usleep(100);
+  meet_all(&shared->meeting, RANKS);
 }
 
 static void count_round(unsigned long different) {

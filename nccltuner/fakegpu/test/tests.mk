@@ -4,7 +4,7 @@ T := $(BUILD)/test
 RIG := test/rig.c test/values.c
 TESTS := $(T)/ranks_test $(T)/one_test $(T)/memory_test $(T)/launch_test $(T)/nccl_test
 SANITIZED_TESTS := $(T)/threads/ranks_test $(T)/threads/one_test $(T)/threads/memory_test $(T)/threads/launch_test
-TEST_HEADERS := test/rig.h ../../kernels/device/call.h ../preload/dynamiccl.h
+TEST_HEADERS := test/rig.h ../../kernels/device/call.h ../preload/dynamiccl.h ../preload/test/meeting.h
 
 tests: all $(TESTS) $(SANITIZED_TESTS)
 

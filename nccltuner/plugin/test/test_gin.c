@@ -12,6 +12,7 @@
 
 #include "../../../kernels/host/host.h"
 #include "../../hosts/hosts.h"
+#include "../../preload/test/meeting.h"
 
 #define RANKS 3
 #define COMM_ID 0x91ull
@@ -31,7 +32,8 @@ enum how { ALL, ONE_FAILS, ONE_CANNOT, ONE_NOT_ALONE, ONE_NOT_KNOWN, ONE_SWITCHE
 /* ---- what the parent sees ---- */
 
 static struct shared {
-  atomic_int waiting, round, made;
+  struct meeting meeting;
+  atomic_int made;
   bool closely[RANKS][CALLS]; /* its puts were to be timed so */
   uint32_t ran[RANKS][CALLS], exchanged[RANKS][CALLS]; /* action of each call, as it ran */
   uint32_t state[RANKS], marks[RANKS];
@@ -40,14 +42,7 @@ static struct shared {
   int closed, counts;
 } *shared;
 
-static void meet(void) {
-  int round = atomic_load(&shared->round);
-  if (atomic_fetch_add(&shared->waiting, 1) == RANKS - 1) {
-    atomic_store(&shared->waiting, 0);
-    atomic_fetch_add(&shared->round, 1);
-  }
-  while (atomic_load(&shared->round) == round) usleep(100);
-}
+static void meet(void) { meet_all(&shared->meeting, RANKS); }
 
 /* ---- the preload library ---- */
 

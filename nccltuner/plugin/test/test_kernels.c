@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "../../../kernels/host/host.h"
+#include "../../preload/test/meeting.h"
 
 #define RANKS 3
 #define COMM_ID 0xab1eull
@@ -33,7 +34,7 @@ enum how { ALL, BOUNDED, ONE_HAS_NO_NAMES, ONE_MISSES_WINDOWS, ONE_BINDS_LATE, A
 /* ---- what the parent sees ---- */
 
 static struct shared {
-  atomic_int waiting, round;
+  struct meeting meeting;
   uint32_t ran[RANKS][CALLS], exchanged[RANKS][CALLS], exchangedThere[RANKS][CALLS], onWindows[RANKS][CALLS]; /* action of each call, as it ran */
   uint32_t early[RANKS], state[RANKS], marks[RANKS]; /* before and after the first call */
   uint32_t named[RANKS]; /* marks on registered memory, at the end */
@@ -41,14 +42,7 @@ static struct shared {
   int open, closed;
 } *shared;
 
-static void meet(void) {
-  int round = atomic_load(&shared->round);
-  if (atomic_fetch_add(&shared->waiting, 1) == RANKS - 1) {
-    atomic_store(&shared->waiting, 0);
-    atomic_fetch_add(&shared->round, 1);
-  }
-  while (atomic_load(&shared->round) == round) usleep(100);
-}
+static void meet(void) { meet_all(&shared->meeting, RANKS); }
 
 #include "kernels_preload.h"
 

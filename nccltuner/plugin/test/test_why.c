@@ -6,12 +6,15 @@
  */
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,12 +47,13 @@ static void said(int lines, const char *text) {
   check(lines == 0 || (strncmp(all, "dynamiccl: ", 11) == 0 && strstr(all, text)), "no '%s' in: %s", text, all);
 }
 
-static void *join(uint64_t id, size_t nRanks, int rank) {
+static void *join_with(uint64_t id, size_t nRanks, int rank, dyn_logger log) {
   void *context = NULL;
-  if (rank >= 0) dyn_comm_open(id, (int)nRanks, 1, rank, test_log);
-  check(ncclTunerPlugin_v6.init(&context, id, nRanks, 1, test_log, NULL, NULL) == 0 && context, "init");
+  if (rank >= 0) dyn_comm_open(id, (int)nRanks, 1, rank, log);
+  check(ncclTunerPlugin_v6.init(&context, id, nRanks, 1, log, NULL, NULL) == 0 && context, "init");
   return context;
 }
+static void *join(uint64_t id, size_t nRanks, int rank) { return join_with(id, nRanks, rank, test_log); }
 
 /* Three communicators, one behind the other, and calls. */
 static void live(void) {
@@ -150,6 +154,41 @@ static void two_processes(void) {
   check(kill(first, SIGKILL) == 0 && waitpid(first, &status, 0) == first, "kill");
 }
 
+/* What the first rank of a process waits for when it has joined, before it looks why NCCL runs alone: flock is the library's, too. */
+static void (*joined)(void);
+int flock(int fd, int how) {
+  void (*then)(void) = how == LOCK_UN ? joined : NULL;
+  int result = (int)syscall(SYS_flock, fd, how);
+  if (then) joined = NULL, then();
+  return result;
+}
+
+static pthread_t second;
+static sem_t finds, goesOn;
+static void *second_joins(void *log) { return join_with(COMM_ID, 2, 1, (dyn_logger)log); }
+static void second_begins(dyn_logger log) { check(pthread_create(&second, NULL, second_joins, (void *)log) == 0, "pthread_create"); }
+static void second_is_done(void) { second_begins(test_log), pthread_join(second, NULL); }
+static void while_first_tells(int level, unsigned long flags, const char *file, int line, const char *format, ...) {
+  (void)level, (void)flags, (void)file, (void)line, (void)format;
+  sem_post(&finds), sem_wait(&goesOn);
+}
+static void second_finds(void) { second_begins(while_first_tells), sem_wait(&finds); }
+
+/* The second rank of a process finds why before the first one looks. It joins to the end meanwhile, or is held up by NCCL's log. */
+static void second_is_earlier(void) {
+  capture();
+  joined = second_is_done;
+  join(COMM_ID, 2, 0);
+  said(1, "no daemon in");
+}
+static void second_is_held_up(void) {
+  capture();
+  joined = second_finds;
+  join(COMM_ID, 2, 0);
+  sem_post(&goesOn), pthread_join(second, NULL);
+  said(1, "no daemon in");
+}
+
 static void two_reasons(void) {
   capture();
   join(COMM_ID, 1, 0), join(COMM_ID + 1, DYN_MAX_RANKS + 1, 0);
@@ -214,7 +253,7 @@ int main(int argc, char **argv) {
   static const struct { const char *name; void (*test)(void); } cases[] = {
     CASE(no_daemon), CASE(log_shows), CASE(log_warns), CASE(log_filtered), CASE(version_only), CASE(quiet), CASE(not_quiet), CASE(under_run),
     CASE(user), CASE(user_proto), CASE(user_warned), CASE(user_under_run), CASE(a_daemon), CASE(other_layout), CASE(other_layout_under_run), CASE(relative),
-    CASE(cannot_make), CASE(file_limit), CASE(rank_0), CASE(rank_1), CASE(many_rank_0), CASE(many_rank_64), CASE(two_processes), CASE(two_reasons), CASE(second_decides), CASE(tuner_2),
+    CASE(cannot_make), CASE(file_limit), CASE(rank_0), CASE(rank_1), CASE(many_rank_0), CASE(many_rank_64), CASE(two_processes), CASE(second_is_earlier), CASE(second_is_held_up), CASE(two_reasons), CASE(second_decides), CASE(tuner_2),
     CASE(tuner_3), CASE(tuner_4), CASE(opened_again), CASE(unread)};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     directory = test_directory();

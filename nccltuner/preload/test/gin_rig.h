@@ -20,6 +20,7 @@
 #include "../../../kernels/host/host.h"
 #include "../../plugin/datatype.h"
 #include "../../worker/cuda_api.h"
+#include "meeting.h"
 #include "patience.h"
 
 #define CHECK(cond, ...) \
@@ -39,7 +40,8 @@ enum { MAX_RANKS = 6, STREAMS = 3, SLOTS = 4, FLOAT32 = 7, SUM = 0 };
 static int rank = -1, numRanks, numNodes = 1; /* as many ranks on each, in a row */
 static const char *driverPath, *ncclPath;
 static struct shared {
-  atomic_int waiting, round, gone;
+  struct meeting meeting;
+  atomic_int gone;
   uint8_t id[128];
   struct dyn_offer offers[MAX_RANKS];
 } *shared;
@@ -58,14 +60,7 @@ static struct cuda {
 #undef MEMBER
 } cuda;
 
-static inline void meet(void) {
-  int round = atomic_load(&shared->round);
-  if (atomic_fetch_add(&shared->waiting, 1) == numRanks - 1) {
-    atomic_store(&shared->waiting, 0);
-    atomic_fetch_add(&shared->round, 1);
-  }
-  while (atomic_load(&shared->round) == round) usleep(50);
-}
+static inline void meet(void) { meet_all(&shared->meeting, numRanks); }
 
 static inline void load(void) {
   CUcontext context;

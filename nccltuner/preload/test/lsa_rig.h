@@ -21,6 +21,7 @@
 #include "../../../kernels/host/host.h"
 #include "../../worker/cuda_api.h"
 #include "../preload.h"
+#include "meeting.h"
 #include "patience.h"
 
 #define CHECK(cond, ...) \
@@ -43,7 +44,7 @@ static int rank = -1, numRanks, ranksAGpu = 1;
 static uint32_t allowed; /* CTAs, by the program of the last rank; 0: it does not say */
 static const char *folder, *driverPath;
 static struct shared {
-  atomic_int waiting, round;
+  struct meeting meeting;
   struct dyn_offer offers[MAX_RANKS];
 } *shared;
 
@@ -71,14 +72,7 @@ static inline function find(const char *name) {
   return f;
 }
 
-static inline void meet(void) {
-  int round = atomic_load(&shared->round);
-  if (atomic_fetch_add(&shared->waiting, 1) == numRanks - 1) {
-    atomic_store(&shared->waiting, 0);
-    atomic_fetch_add(&shared->round, 1);
-  }
-  while (atomic_load(&shared->round) == round) usleep(50);
-}
+static inline void meet(void) { meet_all(&shared->meeting, numRanks); }
 
 /* As the plugin does it of a call that counts. */
 static inline void describe(uint32_t action) {

@@ -55,11 +55,11 @@ $(T)/test_sends: test/test_sends.c test/long_messages.h | $(T)
 $(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_ends.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
-$(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/norm_steps.h test/late_steps.h test/abort_steps.h test/end_steps.h test/fork_steps.h test/group_steps.h test/broadcast_steps.h test/children.h test/child_steps.h test/fake.h $(HEADERS) | $(T)
+$(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/meeting.h test/lsa_steps.h test/norm_steps.h test/late_steps.h test/abort_steps.h test/end_steps.h test/fork_steps.h test/group_steps.h test/broadcast_steps.h test/children.h test/child_steps.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl -lm
 
 HOST_OBJECTS := $(filter $(BUILD)/host/% $(BUILD)/glibc.o,$(OBJECTS))
-$(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_states.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_asked.h test/gin_expected.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/gin_contexts.h test/exchange.h $(HOST_OBJECTS) $(HEADERS) | $(T)
+$(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_states.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_asked.h test/gin_expected.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/gin_contexts.h test/exchange.h test/meeting.h $(HOST_OBJECTS) $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(HOST_OBJECTS) -pthread -ldl
 
 $(T)/test_watch: test/test_watch.c watch.h | $(T)
@@ -109,11 +109,11 @@ $(T)/threads/test_windows: test/test_windows.c windows.c windows.h peers.h | $(T
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ test/test_windows.c windows.c -pthread
 
-$(T)/threads/test_lsa $(T)/threads/test_room $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/exchange.h test/lsa_steps.h test/norm_steps.h test/late_steps.h test/abort_steps.h test/end_steps.h test/fork_steps.h test/group_steps.h test/broadcast_steps.h test/children.h test/child_steps.h test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
+$(T)/threads/test_lsa $(T)/threads/test_room $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/exchange.h test/meeting.h test/lsa_steps.h test/norm_steps.h test/late_steps.h test/abort_steps.h test/end_steps.h test/fork_steps.h test/group_steps.h test/broadcast_steps.h test/children.h test/child_steps.h test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -rdynamic -o $@ $< $(SANITIZED_ALL) -pthread -ldl -lm
 
-$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/gin_states.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_asked.h test/gin_expected.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/gin_contexts.h test/exchange.h $(SANITIZED_HOST) $(HEADERS) | $(T)
+$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/gin_states.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_asked.h test/gin_expected.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/gin_contexts.h test/exchange.h test/meeting.h $(SANITIZED_HOST) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ $< $(SANITIZED_HOST) -pthread -ldl
 
