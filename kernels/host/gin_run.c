@@ -67,11 +67,12 @@ static const char *missing(const struct dyn_lsa *lsa, const struct dyn_gin_life 
   return NULL;
 }
 
-/* The kernel gives up by itself; a put into a full queue alone would not. */
+/* The kernel gives up by itself; a put into a full queue alone would not, nor one that has found no place on the GPU yet. Of one that is
+ * stopped nothing comes, and all that it has stays. */
 static const char *await_exchange(struct dyn_lsa *lsa, const struct dyn_gin_life *life, uint64_t waitNs, char why[512]) {
   uint64_t until = dyn_host_ns() + 4 * waitNs;
   int result;
-  while ((result = dyn_host_driver()->cuEventQuery(lsa->scratch->done[LANE_CALLS])) == DYN_CUDA_NOT_READY && dyn_host_ns() < until)
+  while ((result = dyn_host_driver()->cuEventQuery(lsa->scratch->done[LANE_CALLS])) == DYN_CUDA_NOT_READY && dyn_host_ns() < until && !dyn_lsa_stopped(lsa))
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
   if (dyn_lsa_stopped(lsa)) return snprintf(why, 512, "a rank is gone"), why;
   if (result == 0) return missing(lsa, life, why);

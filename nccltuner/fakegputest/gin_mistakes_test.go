@@ -41,6 +41,7 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin.c", "&self->ginSecond", "&self->gin", "backends"},
 		{"gin.c", "granted |= came != UNGRANTED;", "granted = came != UNGRANTED;", "backends"},
 		{"gin.c", "&& gin->each[i].state.backend == backend", "", "backends"},
+		{"gin_run.c", "dyn_host_ns() < until && !dyn_lsa_stopped(lsa)", "dyn_host_ns() < until", "lanes"},
 		{"gin_run.c", "able |= room(", "able = room(", "backends"},
 		{"gin_run.c", "if (!dyn_gin_usable(&life->state) || __atomic_load_n(&life->words->stop, __ATOMIC_ACQUIRE) == 0) continue;", "continue;", "late"},
 		{"gin.c", "if (r != lsa->rank && of < depth) depth = of;", "if (of < depth) depth = of;", "backends"},

@@ -141,7 +141,34 @@ static void farewell_runs_on(void) {
   meet();
 }
 
+/* Nor is a kernel waited for that has no place on the GPU, behind one of the program's which waits for a rank that has died, or until another thread
+ * aborts the communicator: then it gives up whenever it comes. */
+static int has_no_place(dyn_event event) { return (void)event, DYN_CUDA_NOT_READY; }
+static void *stop_soon(void *unused) {
+  usleep(300000);
+  dyn_lsa_stop(lsa, "a rank has died");
+  return unused;
+}
+static void farewell_stops(void) {
+  alarm(in_vain_s(60));
+  load();
+  struct dyn_host_driver *driver = (struct dyn_host_driver *)(uintptr_t)dyn_host_driver();
+  CHECK(begin_near());
+  int (*query)(dyn_event) = driver->cuEventQuery;
+  pthread_t stops;
+  driver->cuEventQuery = has_no_place;
+  CHECK(pthread_create(&stops, NULL, stop_soon, NULL) == 0);
+  const uint64_t from = now_ms();
+  dyn_gin_destroy(lsa);
+  CHECK(now_ms() - from < in_vain_s(5) * 1000 && dyn_gin_now(lsa) == DYN_GIN_FAILED, "%d ms", (int)(now_ms() - from));
+  CHECK(pthread_join(stops, NULL) == 0);
+  dyn_lsa_close(lsa);
+  driver->cuEventQuery = query;
+  meet();
+}
+
 static void probes_give_up(void) {
+  play("a farewell stops", 2, farewell_stops);
   play("a farewell runs on", 2, farewell_runs_on);
   play("near on some", 3, near_on_some);
   setenv("FAKEGPU_GIN", "silent", 1);

@@ -59,7 +59,7 @@ $(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps 
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl -lm
 
 HOST_OBJECTS := $(filter $(BUILD)/host/% $(BUILD)/glibc.o,$(OBJECTS))
-$(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_states.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_asked.h test/gin_expected.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/gin_contexts.h test/exchange.h test/meeting.h $(HOST_OBJECTS) $(HEADERS) | $(T)
+$(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_states.h test/gin_trips.h test/gin_captured.h test/gin_lanes.h test/gin_late.h test/gin_asked.h test/gin_expected.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/gin_contexts.h test/exchange.h test/meeting.h $(HOST_OBJECTS) $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(HOST_OBJECTS) -pthread -ldl
 
 $(T)/test_watch: test/test_watch.c watch.h | $(T)
@@ -113,7 +113,7 @@ $(T)/threads/test_lsa $(T)/threads/test_room $(T)/threads/test_direct $(T)/threa
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -rdynamic -o $@ $< $(SANITIZED_ALL) -pthread -ldl -lm
 
-$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/gin_states.h test/gin_trips.h test/gin_captured.h test/gin_late.h test/gin_asked.h test/gin_expected.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/gin_contexts.h test/exchange.h test/meeting.h $(SANITIZED_HOST) $(HEADERS) | $(T)
+$(T)/threads/test_gin: test/test_gin.c test/gin_rig.h test/gin_states.h test/gin_trips.h test/gin_captured.h test/gin_lanes.h test/gin_late.h test/gin_asked.h test/gin_expected.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/gin_contexts.h test/exchange.h test/meeting.h $(SANITIZED_HOST) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ $< $(SANITIZED_HOST) -pthread -ldl
 
