@@ -50,7 +50,7 @@ func Behind(dir, run string) (found []nccltuner.Process) {
 	for _, e := range entries {
 		look(e.Name())
 	}
-	had := map[string]bool{} // arguments, which come shortly before the variables
+	had := map[string]int{} // looks that found arguments, which come shortly before the variables
 	for range execLooks {
 		again := empty
 		empty = nil
@@ -58,13 +58,15 @@ func Behind(dir, run string) (found []nccltuner.Process) {
 			if _, err := os.Readlink(filepath.Join("/proc", name, "exe")); err != nil {
 				continue // a thread of the system's, or one that has ended
 			}
-			if still := len(empty); had[name] {
+			if still := len(empty); had[name] >= noneLooks {
 				look(name)
 				empty = empty[:still] // it has no variables
 				continue
 			}
 			arguments, err := os.ReadFile(filepath.Join("/proc", name, "cmdline"))
-			had[name] = err == nil && len(arguments) > 0
+			if err == nil && len(arguments) > 0 {
+				had[name]++
+			}
 			look(name)
 		}
 		if len(empty) == 0 {
@@ -78,3 +80,7 @@ func Behind(dir, run string) (found []nccltuner.Process) {
 // execLooks is how often a process without variables and arguments is looked at again, a millisecond later each time: one that is just becoming
 // another program has none until the machine has time for it.
 const execLooks = 500
+
+// noneLooks is how often a process has to be seen with arguments and no variables until it counts as one without: between the two the machine may
+// have no time for it.
+const noneLooks = 20

@@ -91,7 +91,7 @@ func TestRunInAContainer(t *testing.T) {
 	if rep := r.compare("alone"); rep.Chosen == 0 {
 		t.Errorf("nothing was tuned where all is in one container:\n%s", p.err.String())
 	}
-	p = r.command(prefix[0], append(prefix[1:len(prefix):len(prefix)], r.build.Daemon, "run", "--", "sh", "-c", "setsid sleep 20 & exit 6")...)
+	p = r.command(prefix[0], append(prefix[1:len(prefix):len(prefix)], r.build.Daemon, "run", "--", "sh", "-c", "setsid sleep 20 & sleep 1; exit 6")...)
 	if code := p.all(); code != 6 || strings.Contains(p.err.String(), "stays for it") {
 		t.Errorf("exit code %d:\n%s", code, p.err.String())
 	}
