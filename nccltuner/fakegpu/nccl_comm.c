@@ -110,14 +110,6 @@ static ncclResult_t map_shared(struct ncclComm *comm, int nRanks, const char *pa
   return comm->shared != NULL ? 0 : nccl_fail(ncclSystemError, "%s: %s: set FAKEGPU_DIR", path, strerror(errno));
 }
 
-enum { HOST_BYTES = 60 }; /* of a rank's 64; behind them its process */
-
-static int process_of(const struct ncclComm *comm, int rank) {
-  int pid;
-  memcpy(&pid, comm->shared + 64 * rank + HOST_BYTES, sizeof pid);
-  return pid;
-}
-
 /* Nodes are told apart by NCCL_HOSTID alone. */
 static int count_nodes(struct ncclComm *comm, int nRanks) {
   int nodes = 0;
@@ -140,9 +132,7 @@ static ncclResult_t meet(struct ncclComm *comm, int nRanks, int rank, const nccl
     return nccl_fail(ncclInvalidArgument, "%s", error);
   ncclResult_t result = map_shared(comm, nRanks, dataPath);
   if (result != 0) return result;
-  const int pid = getpid();
-  snprintf(comm->shared + 64 * rank, HOST_BYTES, "%s", host == NULL ? "" : host);
-  memcpy(comm->shared + 64 * rank + HOST_BYTES, &pid, sizeof pid);
+  snprintf(comm->shared + 64 * rank, 64, "%s", host == NULL ? "" : host);
   if (sync_barrier(comm->sync, rank, ++comm->barriers, -1, error, sizeof error) != 0)
     return nccl_fail(ncclRemoteError, "%s", error);
   if (rank == 0) {
@@ -241,7 +231,7 @@ static ncclResult_t end(ncclComm_t comm) {
 
 static int is_alone(const struct ncclComm *comm) {
   int same = 0;
-  for (int r = 0; r < comm->plan->nRanks; r++) same += process_of(comm, r) == process_of(comm, comm->rank.rank);
+  for (int r = 0; r < comm->plan->nRanks; r++) same += sync_process(comm->sync, r) == sync_process(comm->sync, comm->rank.rank);
   return same == 1;
 }
 

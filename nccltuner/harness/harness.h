@@ -112,7 +112,8 @@ struct sync *sync_open(const char *path, int nRanks, int first, int count, char 
 /* Takes a rank's place; -1 when an earlier run has used the file. */
 int sync_enter(struct sync *sync, int rank, char *error, size_t errorSize);
 void sync_progress(struct sync *sync, int rank, uint64_t calls);
-void sync_leave(struct sync *sync, int rank, int result); /* exit code */
+void sync_leave(struct sync *sync, int rank, int result);
+uint32_t sync_process(const struct sync *sync, int rank); /* that it has entered by, also when it has left */ /* exit code */
 /* Waits until this rank is less than window calls ahead of every other one; 0, or -1 with the name of a dead peer. */
 int sync_wait(struct sync *sync, int rank, uint64_t call, uint64_t window, char *error, size_t errorSize);
 /* Waits until every rank has passed this barrier, as NCCL's bootstrap does; except: a rank not waited for, -1 none. */

@@ -99,6 +99,8 @@ void sync_leave(struct sync *sync, int rank, int result) {
                                                                     : SLOT_LEFT);
 }
 
+uint32_t sync_process(const struct sync *sync, int rank) { return atomic_load(&sync->slots[rank].pid); }
+
 static void nap(unsigned round) {
   if (round < 32) sched_yield();
   else usleep(round < 1000 ? 50 : 1000);

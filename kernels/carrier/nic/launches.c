@@ -36,7 +36,7 @@ static uint32_t idle_looks(void) {
 void nic_begin(struct nic_card *card) {
   card->nic.watchNs = WATCH_US * 1000;
   card->told[NIC_IDLE_LOOKS] = ~idle_looks(); /* so that it is told */
-  card->usedNs = carrier_now_ns();            /* so NCCL's thread starts it at once */
+  card->usedNs = carrier_now_ns();            /* so it is started at once */
   nic_lapse(card, true);
 }
 
@@ -177,7 +177,7 @@ void nic_let_go(struct nic_card *card) {
     if (other->shared != NULL) let_all_end(other);
 }
 
-/* What others of the connection are told is NCCL's thread's affair, so nothing is asked anew. */
+/* What others of the connection are told is the affair of who launches them, so nothing is asked anew. */
 void nic_stop(struct nic_card *card) {
   if (card->nic.number == 0) return;
   memcpy(card->shared->control, card->told, sizeof card->told);

@@ -286,10 +286,9 @@ __device__ __forceinline__ bool nicServe(const Nic &n, NicBlock &block, const Ni
       raiseKnown(q.known, q.consumed);
       if (q.side == NIC_MAIN) block.setMainConsumed((uint32_t)q.consumed);
       NIC_STAMP(note(NIC_TOLD));
-      if (kFed && add.at != 0) addPlain((uint64_t *)add.at, add.value); /* behind the fence of its completion */
-      else if (add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value), q.unordered = false, nicLetBegin(n, view, q);
+      if (!kFed && add.at != 0 && q.side == NIC_MAIN) addReleased((uint64_t *)add.at, add.value), q.unordered = false, nicLetBegin(n, view, q);
       else if (NIC_MUTATE == NIC_MUTATE_UNFENCED && q.side == NIC_MAIN) nicLetBegin(n, view, q);
-      else if (add.at != 0) addPlain((uint64_t *)add.at, add.value);
+      else if (add.at != 0) addPlain((uint64_t *)add.at, add.value); /* fed: behind the fence of its completion */
       if (add.pair) NIC_STAMP(end());
     }
   }

@@ -8,10 +8,19 @@
 static uint32_t *announced, *launched, *ended, *lapsed, *replayed, *captured;
 static uint32_t now_of(const uint32_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
 
-/* Its kernels come to the GPU 300 ms after a kernel was announced, which is not launched before. */
+static void find_words(void) {
+  const char *path = getenv("GIN_CARRIER"); /* fake_carrier.c */
+  void *carrier = path == NULL ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  CHECK(carrier != NULL, "GIN_CARRIER: %s", dlerror());
+  announced = dlsym(carrier, "fakeAsked"), launched = dlsym(carrier, "fakeLaunched"), ended = dlsym(carrier, "fakeEnded"), lapsed = dlsym(carrier, "fakeLapsed");
+  replayed = dlsym(carrier, "fakeReplayed"), captured = dlsym(carrier, "fakeCaptured");
+}
+
+/* Its kernels come to the GPU so long after a kernel was announced, which is not launched before. */
+static unsigned risesAfterUs = 300000;
 static void *rise(void *before) {
   while (now_of(announced) == *(uint32_t *)before) usleep(100);
-  usleep(300000);
+  usleep(risesAfterUs);
   CHECK(now_of(launched) == *(uint32_t *)before, "it was not waited for");
   __atomic_store_n(lapsed, 0, __ATOMIC_SEQ_CST);
   return NULL;
@@ -76,11 +85,7 @@ static void leaves_places(uint32_t now) {
 }
 
 static void expected(void) {
-  const char *path = getenv("GIN_CARRIER"); /* fake_carrier.c */
-  void *carrier = path == NULL ? NULL : dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  CHECK(carrier != NULL, "GIN_CARRIER: %s", dlerror());
-  announced = dlsym(carrier, "fakeAsked"), launched = dlsym(carrier, "fakeLaunched"), ended = dlsym(carrier, "fakeEnded"), lapsed = dlsym(carrier, "fakeLapsed");
-  replayed = dlsym(carrier, "fakeReplayed"), captured = dlsym(carrier, "fakeCaptured");
+  find_words();
   uint8_t gpu[16];
   uint32_t alone = 0, beside = 0;
   begin();
@@ -130,22 +135,14 @@ static void expected(void) {
 }
 
 /* Who parts waits for the carrier for as long as for peers: its thread may be kept away by who frees memory, of a communicator that went before. */
-static void *rise_late(void *before) {
-  while (now_of(announced) == *(uint32_t *)before) usleep(100);
-  usleep(2600000);
-  CHECK(now_of(launched) == *(uint32_t *)before, "a kernel is launched, and no card is there");
-  __atomic_store_n(lapsed, 0, __ATOMIC_SEQ_CST);
-  return NULL;
-}
 static void expected_when_parting(void) {
-  void *carrier = dlopen(getenv("GIN_CARRIER"), RTLD_NOW | RTLD_LOCAL);
-  CHECK(carrier != NULL);
-  announced = dlsym(carrier, "fakeAsked"), launched = dlsym(carrier, "fakeLaunched"), lapsed = dlsym(carrier, "fakeLapsed");
+  find_words();
   begin();
   uint32_t before = now_of(announced);
   pthread_t rises;
   __atomic_store_n(lapsed, 1, __ATOMIC_SEQ_CST);
-  CHECK(pthread_create(&rises, NULL, rise_late, &before) == 0);
+  risesAfterUs = 2600000;
+  CHECK(pthread_create(&rises, NULL, rise, &before) == 0);
   end(DYN_GIN_DESTROYED);
   CHECK(pthread_join(rises, NULL) == 0);
   meet();
@@ -153,9 +150,7 @@ static void expected_when_parting(void) {
 
 /* Another thread aborts it, and takes it away soon: who is about to launch does not wait for the carrier then. */
 static void expected_when_stopped(void) {
-  void *carrier = dlopen(getenv("GIN_CARRIER"), RTLD_NOW | RTLD_LOCAL);
-  CHECK(carrier != NULL);
-  lapsed = dlsym(carrier, "fakeLapsed");
+  find_words();
   begin();
   const struct dyn_gin_grid none = {NULL, 1, 32};
   __atomic_store_n(lapsed, 1, __ATOMIC_SEQ_CST);
@@ -169,9 +164,7 @@ static void expected_when_stopped(void) {
 
 /* Where a whole node is late some CTAs of the others' kernels are over, and others have to put when it comes: the kernel is not over. */
 static void expected_while_late(void) {
-  void *carrier = dlopen(getenv("GIN_CARRIER"), RTLD_NOW | RTLD_LOCAL);
-  CHECK(carrier != NULL);
-  launched = dlsym(carrier, "fakeLaunched"), ended = dlsym(carrier, "fakeEnded");
+  find_words();
   begin();
   struct step s = {.collective = DYN_REDUCE_SCATTER, .count = 100, .ctas = 1};
   const bool isLate = rank >= numRanks / numNodes;

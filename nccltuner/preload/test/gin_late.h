@@ -94,7 +94,6 @@ static void tells_late(void) { told_late(false, backends[0]); }
 static void tells_late_in_graph(void) { told_late(true, backends[0]); }
 static void tells_late_of_second(void) { told_late(false, backends[1]); }
 
-/* With both on one communicator that is what one wants to know. */
 /* A rank is at the end long before the others, and gives up waiting for them; they hear what it said and go, and wait for nobody. */
 static void parts_before(void) {
   begin();
@@ -108,6 +107,7 @@ static void parted(void) {
   steps_wait_s(AS_EVER);
 }
 
+/* With both on one communicator that is what one wants to know. */
 static void late_of_several(void) {
   play("tells by what of both a call goes whose rank is late", 2, tells_late);
   play("tells by what of both a graph goes whose rank is late", 2, tells_late_in_graph);
