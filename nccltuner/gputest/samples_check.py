@@ -66,7 +66,7 @@ def check(stream, graphs, nodes):
                 if a.get(by) and b.get(by) and apart(a[by], b[by]):
                     pairs[prefix + "pairs_more_than_3pct_apart"] += 1
                     pairs[prefix + "ordered_alike"] += (a[by] - b[by]) * (a["sampled_us"] - b["sampled_us"]) > 0
-            if a["ran"] == b["ran"]:
+            if a.get("ran") and a["ran"] == b.get("ran"):
                 pairs["same_choice_pairs"] += 1
                 pairs["same_choice_more_than_3pct_apart"] += apart(a["median_us"], b["median_us"])
         within, held = within + good, held + len(all_points)

@@ -70,14 +70,16 @@ static int replay_once(struct worker *worker, const struct replay *replay) {
   return 0;
 }
 
+static int one_way(const struct shape *shape) { return shape->collective == BROADCAST || shape->collective == REDUCE; }
+
 /* A replay between two events. Stream calls of a small size take the host longer than the GPU, and their time would be the
  * host's: a gate holds the stream until all of them are enqueued, and one call more, not timed, takes what ranks' gates
- * open apart. Free ones have no gate: their time is what a program sees that keeps no further ahead. */
+ * open apart; where a rank may be done with it before others have come, as a broadcast's root, they meet besides. Free ones have no gate: their time is what a program sees that keeps no further ahead. */
 static int replay_timed(struct worker *worker, const struct replay *replay, int i) {
   if (replay->numGraphs == 0) {
     if (replay->mode != MODE_FREE)
       CUDA(worker, cuStreamWaitValue32_v2, worker->stream, (CUdeviceptr)(uintptr_t)gate, ++gated, 0 /* at least */);
-    if (shape_call(worker, replay->shape) != 0) return -1;
+    if (shape_call(worker, replay->shape) != 0 || (one_way(replay->shape) && rank_meet(worker) != 0)) return -1;
   }
   CUDA(worker, cuEventRecord, events[2 * i], worker->stream);
   hostUs[i] = -now_us();

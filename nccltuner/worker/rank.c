@@ -175,13 +175,17 @@ int rank_destroy(struct worker *worker) {
   return 0;
 }
 
+int rank_meet(struct worker *worker) {
+  NCCL(worker, ncclAllReduce, (const void *)(uintptr_t)worker->shared, (void *)(uintptr_t)(worker->shared + sizeof(float)), 1, ncclFloat32,
+       ncclMax, worker->comm, worker->stream);
+  return 0;
+}
+
 int rank_largest(struct worker *worker, float *value) {
-  CUdeviceptr result = worker->shared + sizeof *value;
   *(float *)worker->staging = *value; /* page-locked: only then the copy has ended when it returns */
   CUDA(worker, cuMemcpyHtoD_v2, worker->shared, worker->staging, sizeof *value);
-  NCCL(worker, ncclAllReduce, (const void *)(uintptr_t)worker->shared, (void *)(uintptr_t)result, 1, ncclFloat32,
-       ncclMax, worker->comm, worker->stream);
+  if (rank_meet(worker) != 0) return -1;
   CUDA(worker, cuStreamSynchronize, worker->stream);
-  CUDA(worker, cuMemcpyDtoH_v2, value, result, sizeof *value);
+  CUDA(worker, cuMemcpyDtoH_v2, value, worker->shared + sizeof *value, sizeof *value);
   return 0;
 }

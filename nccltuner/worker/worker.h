@@ -99,6 +99,8 @@ int rank_destroy(struct worker *worker);
 int rank_exchange(struct worker *worker);
 /* The largest of the ranks' values, the same on all of them. One collective of 4 bytes. */
 int rank_largest(struct worker *worker, float *value);
+/* The same collective, of whatever is there: no rank's stream goes on before all have come. */
+int rank_meet(struct worker *worker);
 
 /* ---- collective.c: a collective and size, as nccl-tests count bytes ---- */
 enum collective { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, REDUCE, ALL_TO_ALL, NUM_COLLECTIVES };
