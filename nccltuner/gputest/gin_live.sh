@@ -6,7 +6,7 @@
 # Needs what `make all carrier kernels` left in bin/ and lib/, two or more GPUs and Python's nvidia.nccl of 2.28.9 or 2.32.3, or
 # NCCL_LIB=FILE, a libnccl.so.2 of one of them. With 2.28.9 the carrier gives the type that DYNAMICCL_CARRIER_TYPE says (gdaki), with
 # 2.32.3 the one that GIN_TYPE says (2, Proxy; 3, GDAKI; both).
-# Environment: TIME=30 seconds a phase; GBS=0.2 of a capped link; NODES=2; COLLECTIVES, SIZES; MPS=1 and RANKS=N: so many ranks share
+# Environment: TIME=30 seconds a phase; GBS=0.2 of a capped link; FAULTS="quiet;latency_us 1.3;gbs 0.2;quiet again" other phases: what each asks of the carrier; NODES=2; COLLECTIVES, SIZES; MPS=1 and RANKS=N: so many ranks share
 # the GPUs under CUDA's multi-process service, on two contexts (one GPU is enough for nodes of a rank each). Exit: as of bench.
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
@@ -14,12 +14,16 @@ cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-live-$(date -u +%F).jsonl}
 shift $(($# > 0))
 . nccltuner/gputest/gin_common.sh
-names=("quiet" "latency_us 1.3" "gbs ${GBS:-0.2}" "quiet again")
-each=quiet:${TIME:-30}s
-bin/dynamiccld bench --nodes "${NODES:-2}" ${RANKS:+--ranks "$RANKS"} --arms "$arms" --collectives "${COLLECTIVES:-AllReduce,AllToAll}" \
-  --sizes "${SIZES:-1K,16K,64K,256K,1M}" --phases "$each,$each,$each,$each" --out "$tmp/bench.jsonl" "${more[@]}" "$@" &
-bench=$!
+IFS=";" read -ra names <<<"${FAULTS:-quiet;latency_us 1.3;gbs ${GBS:-0.2};quiet again}"
+phases=$(printf "quiet:${TIME:-30}s,%.0s" "${names[@]}")
 phase=0
+now() { # what the carrier is to do in this phase
+  case ${names[$phase]} in quiet*) fault "# none" ;; *) fault "${names[$phase]}" ;; esac
+}
+now
+bin/dynamiccld bench --nodes "${NODES:-2}" ${RANKS:+--ranks "$RANKS"} --arms "$arms" --collectives "${COLLECTIVES:-AllReduce,AllToAll}" \
+  --sizes "${SIZES:-1K,16K,64K,256K,1M}" --phases "${phases%,}" --out "$tmp/bench.jsonl" "${more[@]}" "$@" &
+bench=$!
 links() { # what the daemon of the arm that learns says now
   local dir said
   dir=$(arm_dir) || return 0
@@ -32,12 +36,8 @@ while kill -0 "$bench" 2>/dev/null; do
   [ "${ended:-0}" -gt "$phase" ] || continue
   links end
   phase=$ended
-  case $phase in
-    1) fault "latency_us 1.3" ;;
-    2) fault "gbs ${GBS:-0.2}" ;;
-    *) fault "# none" ;;
-  esac
-  [ "$phase" -lt 4 ] || break
+  [ "$phase" -lt ${#names[@]} ] || break
+  now
 done
 status=0
 wait "$bench" || status=$?
