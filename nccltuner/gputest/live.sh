@@ -5,7 +5,7 @@
 # from 1 by is what such a comparison can miss.
 # Environment: STEPS="sockets nvlink watching host graphs", and cpu-load (over sockets, all CPUs busy for a while); nccl-choices (NVLink without
 # our kernels); graphs-comms (graphs of three communicators, captured at once); calibrated (graphs of what `calibrate` found, without trials);
-# registered and calibrated-registered, the same of registered memory, which want NCCL 2.31 or newer; socket-settings, of NCCL's own that no plan
+# host-parts (what of it is which library's); registered and calibrated-registered, the same of registered memory, which want NCCL 2.31 or newer; socket-settings, of NCCL's own that no plan
 # can choose; TIME=45 seconds of a phase that learns, a third of it for the others; LOAD_SIZE=N connections or threads of a load (24, or one a
 # CPU); NODES=N machines that sockets stand between (one a GPU); NCCL_LIB=FILE another libnccl.so.2; MPS=1 and RANKS=N: so many ranks share the
 # GPUs under CUDA's multi-process service (one is enough for nodes of a rank each) over sockets, and in watching, host and graphs over sockets,
@@ -69,10 +69,13 @@ for step in ${STEPS:-sockets nvlink watching host graphs}; do
     calibrated-registered) calibrated registered ;;
     watching) here observe --time gpu --phases "quiet:${small}s" --sizes 1K,16K,64K,256K,1M,4M,16M ;;
     host) here plugin,observe,run --time host --calls 100 --phases "quiet:${small}s" --sizes 1K,64K ;;
+    host-parts) # whose share of that it is
+      here "plain+NCCL_SET_STACK_SIZE=1,plain+LD_PRELOAD=$PWD/lib/libdynamiccl.so,plain+NCCL_TUNER_PLUGIN=$PWD/lib/libnccl-tuner-dynamiccl.so,plain+NCCL_PROFILER_PLUGIN=$PWD/lib/libnccl-profiler-dynamiccl.so,plugin" \
+        --time host --calls 100 --phases "quiet:${small}s" --sizes 1K,64K ;;
     graphs) here plugin,observe --time graph --sample-every 2 --phases "quiet:${small}s" --sizes 1K,16K,64K,256K,1M,4M,16M ;;
     graphs-comms) # captured by three threads of a rank at the same moment
       here plugin,observe --time graph --comms 3 --sample-every 2 --phases "quiet:${small}s" --sizes 1K,16K,64K,256K,1M,4M,16M ;;
-    *) echo "no step $step: sockets, cpu-load, nvlink, nccl-choices, calibrated, registered, calibrated-registered, watching, host, graphs, graphs-comms, socket-settings" >&2; exit 2 ;;
+    *) echo "no step $step: sockets, cpu-load, nvlink, nccl-choices, calibrated, registered, calibrated-registered, watching, host, host-parts, graphs, graphs-comms, socket-settings" >&2; exit 2 ;;
   esac
 done
 exit $failed
