@@ -36,7 +36,7 @@ func (r *farRig) tells(seq uint64, rank int32, us int) (state.Observation, bool)
 func (r *farRig) wants(seq uint64, rank int32, us, cost int) {
 	r.t.Helper()
 	o, done := r.tells(seq, rank, us)
-	if got := int(o.SignalNs+eventsNs+earlyNs(actions.AllReduce, byRing)) / 1000; done != (cost > 0) || done && got != cost {
+	if got := int(o.SignalNs+eventsNs+earlyNs(state.Bucket{Collective: actions.AllReduce}, byRing)) / 1000; done != (cost > 0) || done && got != cost {
 		r.t.Errorf("call %d by rank %d: %d us, complete %v; want %d us", seq, rank, got, done, cost)
 	}
 }

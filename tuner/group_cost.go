@@ -40,7 +40,7 @@ func (g *group) cost(o *state.Observation) flaw {
 		}
 	}
 	if g.events {
-		between := eventsNs + earlyNs(g.bucket.Collective, g.ran)
+		between := eventsNs + earlyNs(g.bucket, g.ran)
 		o.SignalNs -= min(between, o.SignalNs*2/3)
 		o.CounterNs -= min(between, o.CounterNs*2/3)
 	}
@@ -58,13 +58,17 @@ const eventsNs = 2_000
 // and 0.0 up to 8. Charged with it, our 2.9 us of 1 KiB were as good as the 4.6 us of a symmetric kernel. Since a timed kernel of ours leaves a
 // stamp in the host's memory it ends 0.8 to 1.1 us later, alike on all collectives and sizes (2x H100, 2.28.9 and 2.32.3:
 // docs/figures/gpu-samples-2gpus-h100-2026-11-27-35b18687.points.jsonl).
-func earlyNs(c actions.Collective, ran actions.Action) state.Ns {
+//
+// NCCL's AllToAll, which nothing names either, has a channel for each 64 KiB of the whole buffer on one node (an eighth of NCCL_P2P_NVL_CHUNKSIZE,
+// addP2pToPlan, src/enqueue.cc, 2.28.9): 0.05 to 0.2 us up to 64 KiB there, and 1.4 to 1.5 of 1 MiB.
+func earlyNs(b state.Bucket, ran actions.Action) state.Ns {
+	c := b.Collective
 	switch {
 	case ran.Path == actions.PathLSA:
 		return 1_900 + 950
 	case ran.Path == actions.PathSymmetric, ran == actions.Default && c.Plain() != actions.AllToAll: // symmetric kernels on other memory have no name
 		return 1_600
-	case ran.Path == actions.PathCollective && ran.Channels >= 16:
+	case ran.Path == actions.PathCollective && ran.Channels >= 16, ran == actions.Default && c == actions.AllToAll && b.Log2Bytes >= 20:
 		return 1_500
 	}
 	return 0

@@ -68,6 +68,18 @@ func TestGroupCostByEvents(t *testing.T) {
 	}
 }
 
+// From 1 MiB on NCCL's AllToAll has 16 channels, which begin early.
+func TestEarlyAllToAll(t *testing.T) {
+	for log2Bytes, want := range map[uint8]state.Ns{16: 0, 19: 0, 20: 1500, 26: 1500} {
+		if got := earlyNs(state.Bucket{Collective: actions.AllToAll, Log2Bytes: log2Bytes}, actions.Default); got != want {
+			t.Errorf("%d ns at %d bytes, want %d", got, 1<<log2Bytes, want)
+		}
+		if got := earlyNs(state.Bucket{Collective: actions.AllToAllRegistered, Log2Bytes: log2Bytes}, actions.Default); got != 0 {
+			t.Errorf("%d ns of registered memory, of which nothing was measured", got)
+		}
+	}
+}
+
 // Before the clocks are known the shortest duration counts, for trees as well, and one-way collectives wait.
 func TestGroupCostByEventsWithoutClocks(t *testing.T) {
 	for collective, wantBad := range map[actions.Collective]bool{actions.AllReduce: false, actions.Broadcast: true, actions.Reduce: true} {

@@ -128,7 +128,7 @@ func TestComingAndGoingEarnsNoAllowance(t *testing.T) {
 			}
 			if !isBulk(a) || i/c.turn%2 == 0 {
 				lost += float64(ns-first) / first
-				s.tell(state.Ns(i)*50_000, uint64(i+1), a, a, ns+eventsNs+earlyNs(actions.AllReduce, a))
+				s.tell(state.Ns(i)*50_000, uint64(i+1), a, a, ns+eventsNs+earlyNs(s.b, a))
 			}
 			most = max(most, lost-c.share*float64(400+i))
 			if s.tick(state.Ns(i) * 50_000); s.core.comms[1].order[0] != bucket {
