@@ -15,6 +15,7 @@
 #include "cuda_stream.h"
 
 static const size_t leastShared = 64u << 10;
+#define PAGE_BYTES ((uintptr_t)4096)
 
 struct handle {
   char magic[8];
@@ -177,9 +178,20 @@ FAKEGPU_API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
   return result;
 }
 
+/* Pages of shared memory that are given back are zero when they are touched, which most of what is filled so never is. */
+void memory_fill(void *memory, int value, size_t bytes) {
+  char *at = memory, *end = at + bytes;
+  char *first = (char *)(((uintptr_t)at + PAGE_BYTES - 1) & -PAGE_BYTES), *last = (char *)((uintptr_t)end & -PAGE_BYTES);
+  if (value == 0 && bytes >= 16 * PAGE_BYTES && madvise(first, (size_t)(last - first), MADV_REMOVE) == 0) {
+    memset(at, 0, (size_t)(first - at));
+    at = last;
+  }
+  memset(at, value, (size_t)(end - at));
+}
+
 FAKEGPU_API CUresult cuMemsetD8_v2(CUdeviceptr at, unsigned char value, size_t bytes) {
   CUresult result = stream_wait(NULL);
-  if (result == 0) memset((void *)(uintptr_t)at, value, bytes);
+  if (result == 0) memory_fill((void *)(uintptr_t)at, value, bytes);
   return result;
 }
 
