@@ -15,7 +15,6 @@
 #include "cuda_stream.h"
 
 static const size_t leastShared = 64u << 10;
-#define PAGE_BYTES ((uintptr_t)4096)
 
 struct handle {
   char magic[8];
@@ -180,9 +179,10 @@ FAKEGPU_API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
 
 /* Pages of shared memory that are given back are zero when they are touched, which most of what is filled so never is. */
 void memory_fill(void *memory, int value, size_t bytes) {
+  const uintptr_t page = (uintptr_t)getpagesize(); /* the kernel would round up to it */
   char *at = memory, *end = at + bytes;
-  char *first = (char *)(((uintptr_t)at + PAGE_BYTES - 1) & -PAGE_BYTES), *last = (char *)((uintptr_t)end & -PAGE_BYTES);
-  if (value == 0 && bytes >= 16 * PAGE_BYTES && madvise(first, (size_t)(last - first), MADV_REMOVE) == 0) {
+  char *first = (char *)(((uintptr_t)at + page - 1) & -page), *last = (char *)((uintptr_t)end & -page);
+  if (value == 0 && bytes >= 16 * page && madvise(first, (size_t)(last - first), MADV_REMOVE) == 0) {
     memset(at, 0, (size_t)(first - at));
     at = last;
   }
