@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GOFLAGS_BUILD := -trimpath -ldflags "-X main.version=$(VERSION)"
 FUZZTIME ?= 1s
 
-.PHONY: all daemon plugin harness worker demo test unit pure computing race bench verify cuda lint fuzz generate clean help
+.PHONY: all daemon plugin harness worker demo test unit pure computing race bench verify generated cuda lint fuzz generate clean help
 
 all: daemon plugin harness worker ## build bin/ and lib/
 
@@ -30,8 +30,10 @@ worker: ## bin/dynamiccl-worker, one rank of what sweep and calibrate measure
 demo: all ## the closed loop in at most a minute: real plugin, 12 rank processes, recorded H200 measurements
 	bin/dynamiccld demo
 
-test: all verify cuda ## everything that CI runs
-	@$(MAKE) --no-print-directory -j3 -O pure computing demo # the demo waits most of its time, and one package of the core has a core for itself
+# The demo waits most of its time, and nvcc, linters and one package of the core often have but a core: three at a time, the longest first.
+# Nobody compiles Go while its files are generated.
+test: all generated ## everything that CI runs
+	@$(MAKE) --no-print-directory -j3 -O demo cuda computing lint pure
 	@$(MAKE) --no-print-directory race fuzz
 
 .PHONY: fakegpu
@@ -55,14 +57,17 @@ computing: all
 
 # A process would wait a second at its end for races of goroutines that it has left behind.
 # Four packages at once on two cores: live tests wait for much of their time. The longest come first, so that none is alone at the end.
-LONGEST := ./nccltuner/fakegputest ./cmd/dynamiccld/internal/live ./kernels/carriertest ./nccltuner/plugintest ./cmd/dynamiccld/internal/sweep ./kernels/kernelstest
+LONGEST := ./kernels/carriertest ./nccltuner/fakegputest ./nccltuner/plugintest ./kernels/kernelstest \
+	$(addprefix ./cmd/dynamiccld/internal/,sweep live paired calibrate) ./nccltuner/gputest/programtest ./nccltuner/workertest
 race: all fakegpu
 	GORACE=atexit_sleep_ms=100 $(GOTESTSUM) -- -race -p 4 $(GOTEST) -skip '$(COMPUTING)' $(LONGEST) $$(go list ./... | grep -vxF "$$(go list $(PURE))")
 
 bench: all ## every figure, as JSON lines in docs/figures/ (minutes; an idle machine)
 	.ci/bench
 
-verify: lint generate ## formatting, lint, generated code up to date
+verify: lint generated ## formatting, lint, generated code up to date
+
+generated: generate
 	@git diff --exit-code -- nccltuner/abi_gen.go || { echo "nccltuner/abi_gen.go is stale: commit what 'make generate' wrote"; exit 1; }
 
 .PHONY: carrier

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,7 +42,7 @@ func programWith(t *testing.T, variable, name, table, library string, args ...st
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(tests(), name), args...)
+	cmd := testbuild.Command(ctx, filepath.Join(tests(), name), args...)
 	// A write whose stack is forgotten by the time that it is read is not known for one of the GPU's copies: the longest history there is.
 	cmd.Env = append([]string{"TABLE=" + table, "LD_LIBRARY_PATH=" + build, "CARRIER=" + filepath.Join(build, library), "DYNAMICCL_CARRIER=1", "CUDA_DEVICE_MAX_CONNECTIONS=32", "TEST_SEED=" + seed(),
 		"TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0 history_size=7 suppressions=../carrier/test/threads.suppressions"}, strings.Fields(variable)...)

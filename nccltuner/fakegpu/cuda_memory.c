@@ -177,9 +177,21 @@ FAKEGPU_API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
   return result;
 }
 
+/* Pages of shared memory that are given back are zero when they are touched, which most of what is filled so never is. */
+void memory_fill(void *memory, int value, size_t bytes) {
+  const uintptr_t page = (uintptr_t)getpagesize(); /* the kernel would round up to it */
+  char *at = memory, *end = at + bytes;
+  char *first = (char *)(((uintptr_t)at + page - 1) & -page), *last = (char *)((uintptr_t)end & -page);
+  if (value == 0 && bytes >= 16 * page && madvise(first, (size_t)(last - first), MADV_REMOVE) == 0) {
+    memset(at, 0, (size_t)(first - at));
+    at = last;
+  }
+  memset(at, value, (size_t)(end - at));
+}
+
 FAKEGPU_API CUresult cuMemsetD8_v2(CUdeviceptr at, unsigned char value, size_t bytes) {
   CUresult result = stream_wait(NULL);
-  if (result == 0) memset((void *)(uintptr_t)at, value, bytes);
+  if (result == 0) memory_fill((void *)(uintptr_t)at, value, bytes);
   return result;
 }
 

@@ -38,7 +38,7 @@ static void *run_jobs(void *stream) {
       else if (job->kind == JOB_WATCH) nic_watch(&job->nic);
       else if (job->kind == JOB_HOLD) hold(job->hold);
       else if (job->kind == JOB_LET_GO) object_drop(job->object, 1);
-      else memset(job->fill.at, job->fill.value, job->fill.bytes);
+      else memory_fill(job->fill.at, job->fill.value, job->fill.bytes);
       pthread_mutex_lock(&lock);
     }
     queue->first = job->next;

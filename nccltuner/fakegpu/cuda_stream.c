@@ -105,7 +105,7 @@ FAKEGPU_API CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, si
   stream_settle(stream); /* what comes before it in the stream may write here */
   struct job fill = {.kind = JOB_FILL, .fill = {(void *)(uintptr_t)memory, value, bytes}};
   if (!queue_is_idle(s)) queue_add(s, &fill);
-  else memset(fill.fill.at, value, bytes);
+  else memory_fill(fill.fill.at, value, bytes);
   return 0;
 }
 

@@ -55,5 +55,6 @@ CUresult capture_wait(struct CUstream_st *stream, struct CUgraph_st *capture, un
 /* cuda_memory.c: where what cuMemAlloc gave begins. False: it gave no such address. */
 int memory_range(CUdeviceptr *base, size_t *bytes, uintptr_t address);
 void memory_reset(CUcontext context);
+void memory_fill(void *at, int value, size_t bytes);
 
 #endif

@@ -7,10 +7,11 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"dynamiccl/internal/testbuild"
 )
 
 type question struct {
@@ -68,7 +69,7 @@ func TestAsked(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			dir := t.TempDir()
-			cmd := exec.CommandContext(ctx, "../gputest/asked.sh", append([]string{filepath.Join(dir, "asked.jsonl")}, cases...)...)
+			cmd := testbuild.Command(ctx, "../gputest/asked.sh", append([]string{filepath.Join(dir, "asked.jsonl")}, cases...)...)
 			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "LD_LIBRARY_PATH=" + build, "LD_PRELOAD=" + filepath.Join(build, "libclock.so"),
 				"FAKEGPU_DIR=" + dir, "FAKEGPU_TABLE=" + measured, "FAKEGPU_OPTIONS=--nccl " + nccl}
 			cmd.Stderr = os.Stderr

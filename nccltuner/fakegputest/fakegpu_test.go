@@ -3,7 +3,6 @@ package fakegputest
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,7 +23,7 @@ func program(t *testing.T, name string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(testbuild.Objects(build, "../fakegpu"), "test", name), args...)
+	cmd := testbuild.Command(ctx, filepath.Join(testbuild.Objects(build, "../fakegpu"), "test", name), args...)
 	cmd.Env = []string{"LD_LIBRARY_PATH=" + build, "FAKEGPU_TABLE=" + table, "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0", "TEST_SEED=" + os.Getenv("TEST_SEED")}
 	said, err := cmd.CombinedOutput()
 	t.Logf("%s", said)

@@ -138,7 +138,7 @@ func findsGINMistake(t *testing.T, object, file, is, mistake, what string) {
 	}
 	var said string
 	for range 3 { // a wait that is too short shows only where another rank is late enough
-		run := exec.CommandContext(ctx, program, filepath.Join(build, "libcuda.so.1"), filepath.Join(build, "libnccl.so.2"), what)
+		run := testbuild.Command(ctx, program, filepath.Join(build, "libcuda.so.1"), filepath.Join(build, "libnccl.so.2"), what)
 		run.Env = []string{"GIN_CARRIER=" + filepath.Join(testbuild.Objects(build, "../preload"), "test", "libnccl-net-dynamiccl-carrier.so"), "TMPDIR=" + dir, "FAKEGPU_DIR=" + dir, "FAKEGPU_TABLE=" + full, "TEST_ALARM_S=25"}
 		out, err := run.CombinedOutput()
 		if err != nil && ctx.Err() == nil && strings.Contains(string(out), "test/") {

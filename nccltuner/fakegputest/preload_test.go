@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,7 +20,7 @@ func ranks(t *testing.T, dir string, limit time.Duration, program string, env ..
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	folder := filepath.Join(testbuild.Objects(build, "../preload"), "test")
-	cmd := exec.CommandContext(ctx, filepath.Join(folder, program), folder, filepath.Join(build, "libcuda.so.1"))
+	cmd := testbuild.Command(ctx, filepath.Join(folder, program), folder, filepath.Join(build, "libcuda.so.1"))
 	cmd.Env = append(env, "TMPDIR="+dir)
 	said, err := cmd.CombinedOutput()
 	return string(said), err
@@ -109,7 +108,7 @@ func gin(t *testing.T, program string, env ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(folder, program), filepath.Join(build, "libcuda.so.1"), filepath.Join(build, "libnccl.so.2"))
+	cmd := testbuild.Command(ctx, filepath.Join(folder, program), filepath.Join(build, "libcuda.so.1"), filepath.Join(build, "libnccl.so.2"))
 	cmd.Env = append(env, "GIN_CARRIER="+filepath.Join(folder, "libnccl-net-dynamiccl-carrier.so"), "TMPDIR="+t.TempDir(), "FAKEGPU_TABLE="+table, "FAKEGPU_DIR="+t.TempDir())
 	said, err := cmd.CombinedOutput()
 	if err != nil {
@@ -159,7 +158,7 @@ func TestTrace(t *testing.T) {
 		"1": "another: ncclReduce: 1 calls, 0 run by our kernels\nncclAllGather: 3 calls, 0 run by our kernels\nncclBcast: 1 calls, 0 run by our kernels\n",
 		"a": "",
 	} {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(folder, "test_api"), folder, filepath.Join(build, "libcuda.so.1"), "trace")
+		cmd := testbuild.Command(t.Context(), filepath.Join(folder, "test_api"), folder, filepath.Join(build, "libcuda.so.1"), "trace")
 		cmd.Env = []string{"LD_PRELOAD=" + filepath.Join(build, "libdynamiccl.so"), "DYNAMICCL_COUNT_CALLS=" + trace}
 		said, err := cmd.CombinedOutput()
 		prefix := fmt.Sprintf("dynamiccl: process %d: ", cmd.ProcessState.Pid())

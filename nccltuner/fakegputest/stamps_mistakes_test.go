@@ -2,7 +2,6 @@ package fakegputest
 
 import (
 	"context"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,7 +41,7 @@ func findsPreloadMistake(t *testing.T, program, source, file, is, mistake string
 	defer cancel()
 	folder := filepath.Join(testbuild.Objects(build, preload), "test")
 	for try := 1; ; try++ {
-		run := exec.CommandContext(ctx, filepath.Join(folder, program), folder, filepath.Join(build, "libcuda.so.1"))
+		run := testbuild.Command(ctx, filepath.Join(folder, program), folder, filepath.Join(build, "libcuda.so.1"))
 		run.Env = []string{"TMPDIR=" + dir, "LD_PRELOAD=" + library, "TEST_ALARM_S=15"}
 		out, err := run.CombinedOutput()
 		if err != nil && ctx.Err() == nil && strings.Contains(string(out), "test/") {

@@ -19,7 +19,7 @@ func agreement(t *testing.T, program string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(preloadTests(), program), args...)
+	cmd := testbuild.Command(ctx, filepath.Join(preloadTests(), program), args...)
 	cmd.Env = []string{"TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0"}
 	said, err := cmd.CombinedOutput()
 	t.Logf("%s %v\n%s", program, args, said)
@@ -175,7 +175,7 @@ func agrees(t *testing.T, file, is, mistake, what string) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for range 3 { // what processes do at one time is chance: most are found at once
-		cmd := exec.CommandContext(ctx, program, what)
+		cmd := testbuild.Command(ctx, program, what)
 		cmd.Env = append(os.Environ(), "TEST_PATIENCE=1")
 		out, err := cmd.CombinedOutput()
 		t.Logf("%v\n%s", err, out)

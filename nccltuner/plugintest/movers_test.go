@@ -2,15 +2,16 @@ package plugintest
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"dynamiccl/internal/testbuild"
 )
 
 // Threads that move bytes of NCCL's connections, and how many there are; under the thread sanitizer as well.
 func TestMovers(t *testing.T) {
 	preload(t, "test_movers")
-	cmd := exec.CommandContext(t.Context(), filepath.Join(preloadTests(), "threads", "test_movers"), "moves", "closes", "breaks", "ends", "beside", "alone", "at_a_time")
+	cmd := testbuild.Command(t.Context(), filepath.Join(preloadTests(), "threads", "test_movers"), "moves", "closes", "breaks", "ends", "beside", "alone", "at_a_time")
 	cmd.Env = append(os.Environ(), "TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, said)

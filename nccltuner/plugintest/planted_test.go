@@ -27,7 +27,7 @@ func planted(t *testing.T, folder string, rest []string, file, is, mistake strin
 	return func(args ...string) (string, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		run := exec.CommandContext(ctx, program, args...)
+		run := testbuild.Command(ctx, program, args...)
 		run.Env = []string{"TEST_DIR=" + dir, "TEST_ALARM_S=20"}
 		out, err := run.CombinedOutput()
 		return string(out), err

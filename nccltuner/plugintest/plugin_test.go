@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,7 +38,7 @@ func program(t *testing.T, name string, args ...string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(pluginTests(), name), args...)
+	cmd := testbuild.Command(ctx, filepath.Join(pluginTests(), name), args...)
 	cmd.Dir = "../plugin" // some name files of their own sources
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "NCCL_") || strings.HasPrefix(e, "DYNAMICCL_")

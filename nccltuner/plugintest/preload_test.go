@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,7 +27,7 @@ func preloadOf(t *testing.T, library, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(preloadTests(), program), args...)
+	cmd := testbuild.Command(ctx, filepath.Join(preloadTests(), program), args...)
 	cmd.Env = []string{"LD_PRELOAD=" + library}
 	var said, failed bytes.Buffer
 	cmd.Stderr, cmd.Stdout = &said, &failed
@@ -84,7 +83,7 @@ func TestWatchList(t *testing.T) { preload(t, "test_watch") }
 func TestWindows(t *testing.T) {
 	preload(t, "test_windows")
 	preload(t, "test_peers")
-	if said, err := exec.CommandContext(t.Context(), filepath.Join(preloadTests(), "threads", "test_windows")).CombinedOutput(); err != nil {
+	if said, err := testbuild.Command(t.Context(), filepath.Join(preloadTests(), "threads", "test_windows")).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, said)
 	}
 }
@@ -94,7 +93,7 @@ func TestProbesThreads(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	folder := filepath.Join(preloadTests(), "threads")
-	cmd := exec.CommandContext(ctx, filepath.Join(folder, "test_probe"), folder)
+	cmd := testbuild.Command(ctx, filepath.Join(folder, "test_probe"), folder)
 	cmd.Env = []string{"TSAN_OPTIONS=die_after_fork=0 atexit_sleep_ms=0"} // every test is a child
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, said)
