@@ -16,7 +16,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 20
+#define DYN_PRELOAD_VERSION 21
 
 /* Who goes on into NCCL, which needs the processor's caches for itself, finds little of ours in them, so what counts is how many
  * lines a call touches: what it always does lies together, and what it hardly ever does elsewhere. */
@@ -62,6 +62,9 @@ typedef uint32_t (*dyn_choose_function)(void *chooser, int collective, uint64_t 
 #define DYN_ABLE_OVER (1u << 17)         /* no question: the call that was counted has been given to NCCL, and its group has ended */
 #define DYN_ABLE_REFUSED (1u << 18)      /* no question: NCCL has refused the name that was given for it, and runs it as it likes */
 #define DYN_ABLE_LOOK (1u << 19)         /* no question: not 0 if the plan has a kernel of ours for the coming call; nothing counts */
+
+/* Beside what ctas tells: the config wants NCCL to do without CTAs where it can (CTAPolicy), as ours cannot. */
+#define DYN_NO_CTAS (UINT32_C(1) << 31)
 
 /* The device path (kernels/host/host.h), for the plugin. id is commId in samples. names: calls can be given to NCCL by name. windows: behind expect:
  * none of the memory that the program registers with its communicator will be missed.
