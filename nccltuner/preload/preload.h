@@ -33,12 +33,13 @@ struct dyn_timed {
 
 /* The NCCL call that a thread is in. */
 struct dyn_preload_call {
-  unsigned depth; /* of our wrappers; 0: none */
+  uint16_t depth; /* of our wrappers; 0: none */
+  bool ends;      /* none, but its outermost group is ending: what is asked is about what that has */
   bool captured;  /* a guard is up for it */
   bool inGraph;   /* it is known to go into a CUDA graph; where captured is true and this is not, the driver did not tell */
   bool looked;    /* before is valid: there was a mask */
   bool simulates; /* its group is ending, and nothing of that runs (ncclGroupSimulateEnd) */
-  uint64_t number; /* of the call; no other thread has it, also not one that has the memory of a thread that ended */
+  uint64_t number; /* of the call, or the group's end; no other thread has it, also not one that has the memory of a thread that ended */
   struct dyn_mask_before before;
   struct dyn_timed *timed; /* NULL: it is not timed */
   uint64_t key; /* dyn_watch_key; 0: no tuner is asked about it, or it is a group's, and dyn_preload.about knows */
