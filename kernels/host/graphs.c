@@ -5,8 +5,8 @@
  * kernel of a capture waits an event for what ran last, and behind the newest one it is recorded, both whenever the graph
  * runs. One node each: the one that records moves on with each kernel. Within a capture streams order their own kernels; where a
  * call comes on another stream than the one before, which may wait for nothing there, an edge does.
- * A user who promises NCCL that graphs run alone (NCCL_GRAPH_MIXING_SUPPORT=0) has neither event: some graphs may have none, such as the
- * bodies of conditional nodes.
+ * Who promises NCCL that graphs run alone (NCCL_GRAPH_MIXING_SUPPORT=0, or a config's graphUsageMode) has neither event: some graphs may have
+ * none, such as the bodies of conditional nodes.
  *
  * A graph that is gone is told by an object of the program's that it holds, as NCCL has it told (ncclCudaGraphAddDestructor): CUDA lets go of it
  * when neither the graph nor what was instantiated or cloned of it exists, and no replay is under way.
@@ -18,10 +18,15 @@
 
 #define MOST_NODES 1000
 
-static bool run_alone(void) {
+/* The variable, where it says anything, goes before the config (envConfigOverride, src/init.cc). */
+static bool run_alone(const struct dyn_lsa *lsa) {
   const char *mixing = getenv("NCCL_GRAPH_MIXING_SUPPORT"); /* as NCCL reads it */
-  return mixing != NULL && *mixing != '\0' && strtoll(mixing, NULL, 0) == 0;
+  if (mixing == NULL || *mixing == '\0') return lsa->graphsAlone;
+  const long long value = strtoll(mixing, NULL, 0);
+  return value == 0 || (value != 1 && lsa->graphsAlone);
 }
+
+void dyn_lsa_graphs(struct dyn_lsa *lsa, bool alone) { lsa->graphsAlone = alone; }
 
 struct place {
   int status;
@@ -72,7 +77,7 @@ static void count_graph(struct dyn_lsa *lsa, void *stream) {
   struct place p = {0};
   dyn_user_object object;
   atomic_fetch_add(&lsa->scratch->graphs, 1);
-  if (run_alone()) return;
+  if (run_alone(lsa)) return;
   if (place_of(stream, &p) != 0 || p.status != DYN_CAPTURE_ACTIVE) return;
   if (driver->cuUserObjectCreate(&object, &lsa->scratch->graphs, graph_goes, 1, DYN_OBJECT_WITHOUT_WAIT) != 0) return;
   driver->cuGraphRetainUserObject(p.graph, object, 1, DYN_OBJECT_MOVES);
@@ -84,7 +89,7 @@ int dyn_graph_before(struct dyn_lsa *lsa, void *stream, uint64_t captureId) {
     lsa->capture = &lsa->captures[i];
     if (lsa->capture->id == captureId) return find_edge(lsa, stream);
   }
-  int error = run_alone() ? 0 : dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_GRAPHS], DYN_EVENT_WAIT_EXTERNAL);
+  int error = run_alone(lsa) ? 0 : dyn_host_driver()->cuStreamWaitEvent(stream, lsa->scratch->done[LANE_GRAPHS], DYN_EVENT_WAIT_EXTERNAL);
   if (error != 0) return error;
   lsa->capture = &lsa->captures[lsa->numCaptures++ % MAX_CAPTURES];
   *lsa->capture = (struct capture){.id = captureId};
@@ -102,7 +107,7 @@ int dyn_graph_after(struct dyn_lsa *lsa, void *stream) {
   dyn_node kernel = p.nodes[0];
   if (lsa->needsEdge && c->lastNode != NULL) error = driver->cuGraphAddDependencies_v2(p.graph, &c->lastNode, &kernel, NULL, 1);
   if (error == 0 && c->lastNode == NULL) {
-    if (!run_alone()) error = driver->cuGraphAddEventRecordNode(&c->recordNode, p.graph, &kernel, 1, lsa->scratch->done[LANE_GRAPHS]);
+    if (!run_alone(lsa)) error = driver->cuGraphAddEventRecordNode(&c->recordNode, p.graph, &kernel, 1, lsa->scratch->done[LANE_GRAPHS]);
   } else if (error == 0 && c->recordNode != NULL) {
     error = driver->cuGraphRemoveDependencies_v2(p.graph, &c->lastNode, &c->recordNode, NULL, 1);
     if (error == 0) error = driver->cuGraphAddDependencies_v2(p.graph, &kernel, &c->recordNode, NULL, 1);

@@ -40,6 +40,8 @@ void dyn_host_gpu(uint8_t gpu[16], uint32_t *multiprocessors);
 
 /* NULL: this rank cannot; why was said. The memory is zero and belongs to the CUDA context of this thread. */
 struct dyn_lsa *dyn_lsa_offer(uint64_t id, uint32_t nRanks, uint32_t rank, struct dyn_offer *own);
+/* Before its first call: whether the program promises that a graph with its calls runs alone. */
+void dyn_lsa_graphs(struct dyn_lsa *lsa, bool alone);
 /* offers: of all ranks, in their order. False: not all can be opened, only close is left. */
 bool dyn_lsa_open(struct dyn_lsa *lsa, const struct dyn_offer *offers);
 /* Behind settle. The memory goes to later communicators, unless somebody may still write into it. */

@@ -83,6 +83,7 @@ struct dyn_lsa {
   struct lane lanes[NUM_LANES];
   atomic_bool called;          /* a kernel was launched, other than into a graph; also the last ones of GIN */
   unsigned long long streamId; /* of the newest */
+  bool graphsAlone; /* by its config */
   struct capture captures[MAX_CAPTURES]; /* the newest */
   _Atomic(uint64_t) numCaptures; /* so far */
   struct capture *capture; /* of the captured call that is being launched */

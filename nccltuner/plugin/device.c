@@ -77,6 +77,16 @@ static bool all_offer(const struct dyn_comm *comm) {
 
 static long long number_in(const char *variable) { return variable ? strtoll(variable, NULL, 0) : 0; }
 
+/* A user who has NCCL do without CTAs where it can, by copy engines, keeps the GPU's multiprocessors for something else: kernels of ours would run
+ * in the place of just those calls. As NCCL reads it (v2.30.7-1, src/init.cc): NCCL_CTA_POLICY, a digit or words, goes before the program's config. */
+static bool no_ctas(const struct dyn_comm *comm, const struct dyn_device_calls *device) {
+  const char *policy = getenv("NCCL_CTA_POLICY");
+  if (policy && *policy >= '0' && *policy <= '9') return *policy == '2';
+  if (policy && strcasestr(policy, "zero")) return true;
+  if (policy && (strcasestr(policy, "default") || strcasestr(policy, "efficiency"))) return false;
+  return device && device->ctas && comm->rank >= 0 && device->ctas(comm->nRanks, (uint32_t)comm->rank) & DYN_NO_CTAS;
+}
+
 /* A user who bounds the CTAs of NCCL's kernels means ours, which run in their place, too (docs/design.md, decision 2.4). As NCCL reads
  * it (v2.28.9-1, src/init.cc, src/graph/connect.cc): NCCL_MAX_CTAS goes before the program's config, and NCCL_MAX_NCHANNELS, or
  * NCCL_MAX_NRINGS, which is older, bounds either, from 1 on. */
@@ -84,7 +94,7 @@ static uint32_t allowed_ctas(const struct dyn_comm *comm, const struct dyn_devic
   const char *channels = getenv("NCCL_MAX_NCHANNELS");
   long long ctas = number_in(getenv("NCCL_MAX_CTAS"));
   if (!channels || !*channels) channels = getenv("NCCL_MAX_NRINGS");
-  if (ctas <= 0) ctas = device->ctas ? device->ctas(comm->nRanks, (uint32_t)comm->rank) : 0;
+  if (ctas <= 0) ctas = device->ctas ? device->ctas(comm->nRanks, (uint32_t)comm->rank) & ~DYN_NO_CTAS : 0;
   if (channels && *channels) {
     long long most = number_in(channels);
     if (most < 1) most = 1;
@@ -167,7 +177,7 @@ void dyn_device_join(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
   const struct dyn_device_calls *device = dyn_device_of(member);
   struct dyn_offer own;
-  bool near = wanted(member), gin = dyn_gin_wanted(member);
+  bool none = no_ctas(comm, device), near = !none && wanted(member), gin = !none && dyn_gin_wanted(member);
   if (device) device->gpu(comm->self->gpu, &comm->self->multiprocessors);
   if (near || gin) __atomic_fetch_or(&comm->self->flags, allowed_ctas(comm, device) << DYN_RANK_CTAS_SHIFT, __ATOMIC_RELAXED);
   if (near) comm->lsa = device->offer(comm->commId, comm->nRanks, (uint32_t)comm->rank, &own);

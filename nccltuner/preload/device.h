@@ -55,10 +55,16 @@ void dyn_making_ends(int result);
 void dyn_making_over(const void *comm, bool isMade);
 void dyn_making_gone(const void *comm); /* the program has it no more */
 bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser));
-/* The call's config, or, where it has none, what it makes by itself, has that many at most; 0: it does not say. Inside of the call. */
-void dyn_making_bounds(int maxCTAs);
+/* What a config says that our kernels go by, too. */
+struct dyn_says {
+  int maxCTAs;      /* of a kernel; 0: it does not say */
+  bool noCTAs;      /* NCCL is to do without where it can */
+  bool graphsAlone; /* one graph at a time, and no call beside it */
+};
+/* The call's config, or, where it has none, what it makes by itself. Inside of the call. */
+void dyn_making_bounds(struct dyn_says says);
 void dyn_making_inherits(void); /* it has none, and what it makes has its parent's */
-uint32_t dyn_making_ctas(uint32_t nRanks, uint32_t rank); /* of whichever of the calls makes it */
+uint32_t dyn_making_ctas(uint32_t nRanks, uint32_t rank); /* of whichever of the calls makes it; DYN_NO_CTAS beside it */
 bool dyn_making_alone(const struct dyn_lsa *lsa);
 struct dyn_fence *dyn_making_hosts(const struct dyn_hosts_place *place, dyn_hosts_logger log); /* of the one that is being made: where its ranks meet is known, or NULL */
 /* absent.c: a communicator is made, of which this process has that rank; negative: not known */

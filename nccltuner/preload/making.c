@@ -15,6 +15,7 @@
 #include "../hosts/samples.h"
 
 #define MOST 128
+#define LEFT_NAPS 10000 /* of 0.1 ms */
 
 enum { SUCCESS = 0, IN_PROGRESS = 7 }; /* ncclResult_t */
 
@@ -29,7 +30,7 @@ static struct making {
   const void *parent; /* NULL: none */
   struct dyn_root root; /* where its ranks meet; nonce 0: not known */
   int nRanks, rank;   /* negative: not known */
-  int maxCTAs;        /* of its config; 0: none */
+  struct dyn_says says; /* its config */
   bool configured;    /* that is settled: its own, or, without a config, its parent's */
   struct dyn_bound *bound; /* NULL: the plugin has not met it */
   struct dyn_gathers *gathers; /* NULL: likewise */
@@ -55,7 +56,7 @@ static void watch(void) { pthread_atfork(NULL, NULL, forget_all); }
 static struct made {
   const void *comm; /* NULL: free */
   struct dyn_root root;
-  int maxCTAs;
+  struct dyn_says says;
 } made[MOST];
 
 static void *comm_of(const struct making *m) { return m->left != NULL ? m->left : __atomic_load_n(m->comm, __ATOMIC_ACQUIRE); } /* NCCL's thread may be leaving it */
@@ -68,18 +69,18 @@ static struct dyn_root root_of(const void *id, const void *parent) {
   return root;
 }
 
-static int ctas_of(const void *parent) {
+static struct dyn_says config_of(const void *parent) {
   for (int i = 0; i < MOST && parent != NULL; i++)
-    if (made[i].comm == parent) return made[i].maxCTAs;
-  return 0;
+    if (made[i].comm == parent) return made[i].says;
+  return (struct dyn_says){0};
 }
 
 /* Where there is no room its children run plain NCCL over several hosts. */
-static void remember(const void *comm, const struct dyn_root *root, int maxCTAs) {
-  if (comm == NULL || (root->nonce == 0 && maxCTAs == 0)) return;
+static void remember(const void *comm, const struct dyn_root *root, struct dyn_says says) {
+  if (comm == NULL || (root->nonce == 0 && says.maxCTAs == 0 && !says.noCTAs && !says.graphsAlone)) return;
   for (int i = 0; i < MOST; i++)
     if (made[i].comm == NULL || made[i].comm == comm) {
-      made[i] = (struct made){comm, *root, maxCTAs};
+      made[i] = (struct made){comm, *root, says};
       return;
     }
 }
@@ -90,7 +91,7 @@ void dyn_making_begins(void **comm, int nRanks, int rank, const void *id, const 
   pthread_once(&watched, watch);
   pthread_mutex_lock(&lock);
   while (i < MOST && makings[i].used) i++;
-  if (i < MOST) makings[i] = (struct making){.used = true, .thread = &own, .comm = comm, .alone = !dyn_in_group(), .nRanks = nRanks, .rank = rank, .parent = parent, .root = root_of(id, parent), .maxCTAs = ctas_of(parent)};
+  if (i < MOST) makings[i] = (struct making){.used = true, .thread = &own, .comm = comm, .alone = !dyn_in_group(), .nRanks = nRanks, .rank = rank, .parent = parent, .root = root_of(id, parent), .says = config_of(parent)};
   unlisted += i == MOST;
   pthread_mutex_unlock(&lock);
   own += i < MOST;
@@ -127,9 +128,21 @@ static struct making *only(uint32_t nRanks, uint32_t rank, bool (*is_open)(const
   return candidates == 1 && unlisted == 0 ? found : NULL;
 }
 
+/* Under lock. All that may be meant say so. */
+static bool graphs_alone(uint32_t nRanks, uint32_t rank) {
+  bool any = false, all = unlisted == 0;
+  for (int i = 0; i < MOST; i++) {
+    if (!may_be_of(&makings[i], nRanks, rank)) continue;
+    any = true;
+    all &= makings[i].says.graphsAlone;
+  }
+  return any && all;
+}
+
 bool dyn_making_expect(struct dyn_lsa *lsa, void *chooser, dyn_choose_function choose, void (*now)(void *chooser)) {
   bool any;
   pthread_mutex_lock(&lock);
+  dyn_lsa_graphs(lsa, graphs_alone(dyn_lsa_ranks(lsa), dyn_lsa_rank(lsa)));
   struct making *found = only(dyn_lsa_ranks(lsa), dyn_lsa_rank(lsa), is_unbound, &any);
   struct dyn_bound *bound = found != NULL && found->late == NULL ? dyn_bound_reserve(lsa, chooser, choose) : NULL;
   if (bound != NULL) {
@@ -197,26 +210,31 @@ struct dyn_fence *dyn_making_hosts(const struct dyn_hosts_place *place, dyn_host
 }
 
 /* What this thread's call makes: all before it in its group is settled. */
-static void configure(bool says, int maxCTAs) {
+static void configure(const struct dyn_says *says) {
   pthread_mutex_lock(&lock);
   for (int i = 0; i < MOST; i++) {
     if (!makings[i].used || makings[i].thread != &own || makings[i].configured) continue;
-    if (says) makings[i].maxCTAs = maxCTAs > 0 ? maxCTAs : 0;
+    if (says != NULL) makings[i].says = *says;
     makings[i].configured = true;
   }
   pthread_mutex_unlock(&lock);
 }
 
-void dyn_making_bounds(int maxCTAs) { configure(true, maxCTAs); }
-void dyn_making_inherits(void) { configure(false, 0); }
+void dyn_making_bounds(struct dyn_says says) { configure(&says); }
+void dyn_making_inherits(void) { configure(NULL); }
 
 uint32_t dyn_making_ctas(uint32_t nRanks, uint32_t rank) {
   int least = 0;
+  bool none = false;
   pthread_mutex_lock(&lock);
-  for (int i = 0; i < MOST; i++)
-    if (may_be_of(&makings[i], nRanks, rank) && makings[i].maxCTAs > 0 && (least == 0 || makings[i].maxCTAs < least)) least = makings[i].maxCTAs;
+  for (int i = 0; i < MOST; i++) {
+    if (!may_be_of(&makings[i], nRanks, rank)) continue;
+    int most = makings[i].says.maxCTAs;
+    if (most > 0 && (least == 0 || most < least)) least = most;
+    none |= makings[i].says.noCTAs;
+  }
   pthread_mutex_unlock(&lock);
-  return (uint32_t)least;
+  return (uint32_t)least | (none ? DYN_NO_CTAS : 0);
 }
 
 /* Of several in one thread one is made behind the other, and what waits for other ranks in between waits for ever. */
@@ -285,7 +303,7 @@ static struct making take(int result) {
     m->used = m->late != NULL;
     m->thread = NULL;
     atomic_fetch_add(&late, m->used);
-    if (result == SUCCESS || result == IN_PROGRESS) remember(comm_of(m), &m->root, m->maxCTAs);
+    if (result == SUCCESS || result == IN_PROGRESS) remember(comm_of(m), &m->root, m->says);
     else if (m->gathers != NULL) dyn_gathers_lost(m->gathers);
     if (result == SUCCESS && m->alone && m->gathers != NULL) dyn_gathers_made(m->gathers, m->left);
   }
@@ -318,8 +336,15 @@ void dyn_making_gone(const void *comm) {
   pthread_mutex_unlock(&lock);
 }
 
+/* The plugin has met it, and so the other ranks count on its kernels: that the call returned before NCCL's thread has left it in its place is no
+ * reason to run without. That comes a little later, if it is made. */
+static void *await(const struct making *it) {
+  for (int naps = 0; naps < LEFT_NAPS && comm_of(it) == NULL; naps++) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+  return comm_of(it);
+}
+
 static void finish(const struct making *it, int result) {
-  void *comm = result == SUCCESS || result == IN_PROGRESS ? comm_of(it) : NULL;
+  void *comm = result == SUCCESS ? comm_of(it) : result == IN_PROGRESS ? await(it) : NULL;
   dyn_bound_fill(it->bound, comm);
   if (comm == NULL || result != SUCCESS) return;
   struct dyn_passage passage;

@@ -17,6 +17,9 @@ bool dyn_net_apart(void) {
 }
 
 #define NET_NAME_VERSION 21700 /* the first NCCL that has netName */
+#define POLICY_VERSION 22700   /* likewise, CTAPolicy */
+#define GRAPHS_VERSION 22900   /* likewise, graphUsageMode */
+#define CTA_POLICY_ZERO 2      /* NCCL_CTA_POLICY_ZERO: copy engines where there is a way */
 
 /* As far as every NCCL has it that has netName. False: it cannot be read here. */
 static bool read_config(const void *config, struct dyn_nccl_config *named) {
@@ -34,10 +37,23 @@ static unsigned network_of(const void *config) {
   return strcasecmp(named.netName, "Socket") == 0 ? DYN_NETWORK_SOCKET : strcasecmp(named.netName, "IB") == 0 ? DYN_NETWORK_IB : DYN_NETWORK_OTHER;
 }
 
+/* Those that came later, as NCCL reads them (parseCommConfig, src/init.cc). */
+static struct dyn_says says_of(const void *config) {
+  struct { struct dyn_nccl_config first; int graphUsageMode; } all = {0};
+  _Static_assert(offsetof(__typeof__(all), graphUsageMode) == 80, "behind nvlinkCentricSched, from 2.29 on");
+  if (config == NULL || !read_config(config, &all.first)) return (struct dyn_says){0};
+  const size_t size = all.first.size < sizeof all ? all.first.size : sizeof all;
+  memcpy(&all, config, size);
+  const bool hasPolicy = all.first.version >= POLICY_VERSION && size >= offsetof(struct dyn_nccl_config, shrinkShare);
+  const bool hasGraphs = all.first.version >= GRAPHS_VERSION && size >= offsetof(__typeof__(all), graphUsageMode) + sizeof all.graphUsageMode;
+  return (struct dyn_says){.maxCTAs = all.first.maxCTAs > 0 ? all.first.maxCTAs : 0,
+                           .noCTAs = hasPolicy && all.first.CTAPolicy > 0 && all.first.CTAPolicy & CTA_POLICY_ZERO,
+                           .graphsAlone = hasGraphs && (all.graphUsageMode == 0 || all.graphUsageMode == 1)};
+}
+
 void dyn_net_note(const void *config) {
-  struct dyn_nccl_config named = {0};
   atomic_fetch_or(&dynamiccl_preload.networks, network_of(config));
-  dyn_making_bounds(config != NULL && read_config(config, &named) ? named.maxCTAs : 0);
+  dyn_making_bounds(says_of(config));
 }
 
 /* A program's config may be an older NCCL's, which is shorter, or a newer one's; its version says how NCCL reads it. */

@@ -10,7 +10,7 @@
 #include "../../kernels/host/nccl_gin.h"
 
 bool dyn_net_apart(void);
-/* A communicator is about to be made with this config; NULL: none. What it names goes into dyn_preload.networks, and its maxCTAs to what is being made. */
+/* A communicator is about to be made with this config; NULL: none. What it names goes into dyn_preload.networks, and what else it says to what is being made. */
 void dyn_net_note(const void *config);
 /* config, or where it names no network copy, filled with it and with Socket; the same if config is NULL. What that names is noted. */
 void *dyn_net_config(void *config, struct dyn_nccl_config *copy);

@@ -276,7 +276,9 @@ void dyn_group_end(bool simulated) {
     dyn_device_group_ends(simulated);
   }
   if (dyn_thread.groups > 0) dyn_thread.groups--;
-  dyn_thread.call.simulates = simulated && dyn_thread.groups == 0;
+  dyn_thread.call.ends = dyn_thread.groups == 0;
+  dyn_thread.call.simulates = simulated && dyn_thread.call.ends;
+  next_number(&dyn_thread.call);
   if (dyn_thread.groups > 0 || !capturedGroup) return;
   capturedGroup = false;
   groupMode = exchange_mode(DYN_RELAXED_CAPTURE);
@@ -284,7 +286,7 @@ void dyn_group_end(bool simulated) {
 int dyn_group_ended(int result) {
   if (groupMode >= 0) exchange_mode(groupMode);
   groupMode = -1;
-  dyn_thread.call.simulates = false;
+  dyn_thread.call.ends = dyn_thread.call.simulates = false;
   if (dyn_thread.groups > 0) return result;
   dyn_gathers_ended(result);
   dyn_windows_group_ended(result);

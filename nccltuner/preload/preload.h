@@ -16,7 +16,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 20
+#define DYN_PRELOAD_VERSION 21
 
 /* Who goes on into NCCL, which needs the processor's caches for itself, finds little of ours in them, so what counts is how many
  * lines a call touches: what it always does lies together, and what it hardly ever does elsewhere. */
@@ -33,12 +33,13 @@ struct dyn_timed {
 
 /* The NCCL call that a thread is in. */
 struct dyn_preload_call {
-  unsigned depth; /* of our wrappers; 0: none */
+  uint16_t depth; /* of our wrappers; 0: none */
+  bool ends;      /* none, but its outermost group is ending: what is asked is about what that has */
   bool captured;  /* a guard is up for it */
   bool inGraph;   /* it is known to go into a CUDA graph; where captured is true and this is not, the driver did not tell */
   bool looked;    /* before is valid: there was a mask */
   bool simulates; /* its group is ending, and nothing of that runs (ncclGroupSimulateEnd) */
-  uint64_t number; /* of the call; no other thread has it, also not one that has the memory of a thread that ended */
+  uint64_t number; /* of the call, or the group's end; no other thread has it, also not one that has the memory of a thread that ended */
   struct dyn_mask_before before;
   struct dyn_timed *timed; /* NULL: it is not timed */
   uint64_t key; /* dyn_watch_key; 0: no tuner is asked about it, or it is a group's, and dyn_preload.about knows */
@@ -62,6 +63,9 @@ typedef uint32_t (*dyn_choose_function)(void *chooser, int collective, uint64_t 
 #define DYN_ABLE_OVER (1u << 17)         /* no question: the call that was counted has been given to NCCL, and its group has ended */
 #define DYN_ABLE_REFUSED (1u << 18)      /* no question: NCCL has refused the name that was given for it, and runs it as it likes */
 #define DYN_ABLE_LOOK (1u << 19)         /* no question: not 0 if the plan has a kernel of ours for the coming call; nothing counts */
+
+/* Beside what ctas tells: the config wants NCCL to do without CTAs where it can (CTAPolicy), as ours cannot. */
+#define DYN_NO_CTAS (UINT32_C(1) << 31)
 
 /* The device path (kernels/host/host.h), for the plugin. id is commId in samples. names: calls can be given to NCCL by name. windows: behind expect:
  * none of the memory that the program registers with its communicator will be missed.

@@ -78,7 +78,9 @@ static void gpu(uint8_t id[16], uint32_t *multiprocessors) {
   memset(id, 0x60 + rank, 16);
   *multiprocessors = 132;
 }
-static uint32_t ctas(uint32_t nRanks, uint32_t ofRank) { return nRanks == RANKS && ofRank >= 1 ? 24 : 0; } /* rank 2 has a variable, too */
+static uint32_t ctas(uint32_t nRanks, uint32_t ofRank) { /* rank 2 has a variable, too */
+  return (nRanks == RANKS && ofRank >= 1 ? 24 : 0) | ((how == NO_CTAS && ofRank == 0) || (how == BOUNDED && ofRank == 1) ? DYN_NO_CTAS : 0);
+}
 
 static const struct dyn_device_calls device = {offer, open_all, room, bind, expect, close_it, NULL, NULL, names, windows, gpu, NULL, ctas};
 extern struct dyn_preload dynamiccl_preload;

@@ -249,6 +249,39 @@ static void asks_twice_where_a_rank_cannot_tell(void) {
   ncclProfiler_v6.finalize(profiler);
 }
 
+/* Whether a call stands in a group, whose end asks, is no other rank's business. */
+static void asks_twice_at_a_groups_end(void) {
+  void *profilers[2], *ranks[2];
+  for (int r = 0; r < 2; r++) ranks[r] = join_of(2, r, &profilers[r]);
+  check(publisher_open(&daemon_, COMM_ID), "publisher");
+  struct dyn_plan plan = one_entry(1, ACTION(1, 1, 8), 0, NULL);
+  check(publisher_publish(&daemon_, &plan), "no buffer is free");
+  for (int i = 0; i < 3 * DYN_EPOCH_CALLS; i++) {
+    uint32_t ran[2];
+    for (int r = 0; r < 2; r++) {
+      bool grouped = r == 1 && i % 3 > 0;
+      call = (struct dyn_preload_call){.depth = !grouped, .ends = grouped, .number = (uint64_t)(i + 1) << 1 | (uint64_t)r};
+      for (int ask = 0; ask < 2; ask++) ran[r] = test_call(ranks[r], ALLREDUCE, BYTES, 0);
+      if (grouped && i % 3 == 2) { /* another one that goes past the library, in the same thread */
+        uint64_t seq = ((struct dyn_comm *)ranks[r])->seq;
+        call.ends = false;
+        for (int ask = 0; ask < 2; ask++) test_call(ranks[r], ALLREDUCE, BYTES, 0);
+        check(((struct dyn_comm *)ranks[r])->seq == seq + 2, "call %d", i);
+        call = (struct dyn_preload_call){.depth = 1, .number = (uint64_t)1 << 40 | (uint64_t)i << 1};
+        for (int c = 0; c < 2; c++, call.number++) test_call(ranks[0], ALLREDUCE, BYTES, 0);
+      }
+    }
+    check(ran[0] == ran[1], "call %d: %x and %x", i, ran[0], ran[1]);
+    check(((struct dyn_comm *)ranks[0])->seq == ((struct dyn_comm *)ranks[1])->seq, "call %d: %d and %d", i, (int)((struct dyn_comm *)ranks[0])->seq, (int)((struct dyn_comm *)ranks[1])->seq);
+  }
+  call = (struct dyn_preload_call){0};
+  publisher_close(&daemon_);
+  for (int r = 0; r < 2; r++) {
+    ncclTunerPlugin_v6.finalize(ranks[r]);
+    ncclProfiler_v6.finalize(profilers[r]);
+  }
+}
+
 /* Two ranks of one process make calls in groups, or in threads of theirs; where a third one has a process of its own, nobody knows which. */
 static void asks_twice_in_processes(void) {
   for (int apart = 0; apart < 2; apart++) {
@@ -303,6 +336,7 @@ int main(void) {
   run("asks twice", asks_twice);
   run("broadcasts are told", broadcasts_are_told);
   run("asks twice where a rank cannot tell", asks_twice_where_a_rank_cannot_tell);
+  run("asks twice at a group's end", asks_twice_at_a_groups_end);
   run("asks twice in processes", asks_twice_in_processes);
   run("ranks differ", ranks_differ);
   test_remove_directory();

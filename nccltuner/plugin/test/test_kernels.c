@@ -29,7 +29,7 @@
 #define REFUSED SYMMETRIC(DYN_SYMMETRIC_RS_LDMC_AG_STMC) /* by this NCCL */
 #define NCCLS 0xf0u /* how ran says of a call on registered memory that it is NCCL's default */
 
-enum how { ALL, BOUNDED, ONE_HAS_NO_NAMES, ONE_MISSES_WINDOWS, ONE_BINDS_LATE, ALL_BIND_LATE, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, VETO };
+enum how { ALL, BOUNDED, ONE_HAS_NO_NAMES, ONE_MISSES_WINDOWS, ONE_BINDS_LATE, ALL_BIND_LATE, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, NO_CTAS, NO_CTAS_EITHER, VETO };
 
 /* ---- what the parent sees ---- */
 
@@ -225,6 +225,8 @@ static void play(enum how which) {
     if (rank == 2 && how == BOUNDED) setenv("NCCL_MAX_NRINGS", "0", 1);
     if (how == SWITCHED_OFF && rank == 0) setenv("DYNAMICCL_NO_KERNELS", "1", 1);
     if (how == NO_PEERS && rank == 0) setenv("NCCL_P2P_DISABLE", "1", 1);
+    if (rank == 1 && how == BOUNDED) setenv("NCCL_CTA_POLICY", "0", 1); /* before its config */
+    if (how == NO_CTAS_EITHER && rank == 2) setenv("NCCL_CTA_POLICY", "EFFICIENCY|Zero", 1);
     if (how == VETO && rank == 0) setenv("NCCL_ALGO", "Ring", 1);
     if (how == ONE_STAYS_AWAY && rank == 2) { /* a rank without the preload library */
       dynamiccl_preload.version = 0;
@@ -308,6 +310,8 @@ int main(void) {
   CHECK(shared->closed == RANKS, "%d closed", shared->closed);
   without_kernels(SWITCHED_OFF);
   without_kernels(NO_PEERS);
+  without_kernels(NO_CTAS);
+  without_kernels(NO_CTAS_EITHER);
   without_kernels(VETO);
   CHECK(shared->open == 0);
   without_kernels(ONE_STAYS_AWAY);

@@ -28,6 +28,7 @@ static struct CUgraphNode_st nodes[4000], records[4];
 static size_t numNodes, numRecords;
 static struct scratch scratch;
 static struct dyn_lsa lsa = {.scratch = &scratch};
+static bool graphsAlone; /* by the config */
 
 static dyn_node add(size_t n, dyn_node const *from) {
   dyn_node node = &nodes[numNodes++];
@@ -127,6 +128,7 @@ static bool adds_edge(void) {
 static void anew(void) {
   numNodes = numRecords = numBehind = asked = numObjects = numHeld = scratch.graphs = 0;
   lsa = (struct dyn_lsa){.scratch = &scratch};
+  dyn_lsa_graphs(&lsa, graphsAlone);
   last = call_in(1, 0);
 }
 static dyn_node chain(dyn_node from, int length) {
@@ -209,6 +211,7 @@ static void refused(void) {
 static void alone(void) {
   numNodes = numRecords = numBehind = numObjects = 0;
   lsa = (struct dyn_lsa){.scratch = &scratch};
+  dyn_lsa_graphs(&lsa, graphsAlone);
   dyn_node kernels[3];
   for (int i = 0; i < 3; i++) {
     comes_behind(0, NULL, NULL); /* each on a stream of its own */
@@ -247,5 +250,11 @@ int main(void) {
   alone();
   setenv("NCCL_GRAPH_MIXING_SUPPORT", "1", 1);
   edges();
+  graphsAlone = true;
+  edges(); /* the variable goes before the config */
+  setenv("NCCL_GRAPH_MIXING_SUPPORT", "2", 1); /* as if it said nothing */
+  alone();
+  unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
+  alone();
   return 0;
 }

@@ -20,6 +20,10 @@ static struct dyn_about about(uintptr_t comm) { return preload->about(8, (int)(c
 
 /* NCCL, when the group ends: the tuner is asked about one communicator after the other, last first, then all is launched. */
 static int runs(void) {
+  static uint64_t number; /* of the end before */
+  const bool ends = !nested && (strcmp(last()->name, "ncclGroupEnd") == 0 || strcmp(last()->name, "ncclGroupSimulateEnd") == 0);
+  CHECK(preload->call()->ends == ends && (!ends || preload->call()->number != number), "%s", last()->name);
+  if (ends) number = preload->call()->number;
   CHECK(preload->call()->simulates == (strcmp(last()->name, "ncclGroupSimulateEnd") == 0 && !nested), "%s", last()->name);
   if (strcmp(last()->name, "ncclGroupEnd") != 0) {
     CHECK(about(members[0].comm).timed == NULL && about(members[0].comm).key == 0, "nothing is asked before the group ends");
@@ -70,7 +74,9 @@ static void of_one_thread(void) {
     if (round > 0) restart();
     if (round % 2) restart(); /* nested */
     for (uintptr_t r = 0; r < 4; r++) add(8 + r, r, 1000);
-    if (round % 2) CHECK(end_group(0, 0, 0, 0, 0, 0, 0, 0, 0) == SUCCESS);
+    nested = round % 2;
+    if (nested) CHECK(end_group(0, 0, 0, 0, 0, 0, 0, 0, 0) == SUCCESS);
+    nested = false;
     unsigned records = atomic_load(&gpu->records);
     CHECK(finish(end_group) == SUCCESS);
     CHECK(atomic_load(&gpu->records) == records + 8);
@@ -170,7 +176,7 @@ static void left_alone(void) {
   restart();
   add(8, 0, 1000);
   CHECK(finish(find("ncclGroupSimulateEnd")) == SUCCESS && atomic_load(&gpu->records) == records, "nothing runs");
-  CHECK(!preload->call()->simulates, "it is over");
+  CHECK(!preload->call()->simulates && !preload->call()->ends, "it is over");
   restart(); /* a send, and then what would be timed */
   find("ncclSend")(1, 2, 3, 4, 5, FAKE_STREAM(7), 0, 0, 0);
   add(8, 0, 1000);

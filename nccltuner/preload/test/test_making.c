@@ -182,6 +182,8 @@ static void bounded(void) {
   CHECK(find("ncclCommDestroy")(OTHER_COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0 && split_bound(NULL) == 0, "its parent is gone");
 }
 
+#include "config_steps.h"
+
 /* Ranks on several hosts meet in the process that made the id, and those of a child where its parent's do. */
 static struct fake_id made_id;
 static int make_id(void) {
@@ -366,6 +368,9 @@ int main(int argc, char **argv) {
   play("families", 2, families);
   play("strangers", 2, strangers);
   play("bounded", 2, bounded);
+  play("alone", 2, alone);
+  play("without CTAs", 2, without_ctas);
+  play("met early", 2, met_early);
   play("meets", 2, meets);
   play("counted", 2, counted);
   play("stuck", 2, stuck);
