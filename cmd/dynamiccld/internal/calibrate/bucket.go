@@ -91,7 +91,7 @@ func (b *bucket) idle() bool {
 
 // confirmed says that a choice rests on enough.
 func (b *bucket) confirmed(a actions.Action) bool {
-	return len(b.points[actions.Default]) >= defaultPoints && (a == actions.Default || len(b.points[a]) >= choicePoints)
+	return len(b.points[actions.Default]) >= defaultPoints && (a == actions.Default || b.barred[a] == nil && len(b.points[a]) >= choicePoints)
 }
 
 // missing gives what a choice wants to be measured next before it is confirmed.

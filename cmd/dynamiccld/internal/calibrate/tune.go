@@ -245,7 +245,7 @@ func (t *tuning) ask(b *bucket) (actions.Action, bool) {
 		return a, true
 	case untried && b.n < mostPoints && !t.confirming():
 		return name, true
-	case !b.confirmed(base) && b.n < mostPoints+defaultPoints+choicePoints:
+	case b.barred[base] == nil && !b.confirmed(base) && b.n < mostPoints+defaultPoints+choicePoints:
 		return b.missing(base), true
 	}
 	b.done = true
@@ -333,9 +333,10 @@ func (t *tuning) tell(b *bucket, a actions.Action, us []float64) {
 // hopeless is what the learner is told of a choice that does not run, over the default: it turns to others.
 const hopeless = 10
 
-// bar leaves a choice out: NCCL runs something else, or its ranks failed.
+// bar leaves a choice out: NCCL runs something else, or its ranks failed. It may be in force already, whatever it took before: guards
+// drop that after as many values as a point has, and not after fewer.
 func (t *tuning) bar(b *bucket, a actions.Action, why error) {
 	delete(b.points, a)
 	b.barred[a] = why
-	t.tell(b, a, slices.Repeat([]float64{hopeless * b.us}, choicePoints))
+	t.tell(b, a, slices.Repeat([]float64{hopeless * b.us}, parts))
 }

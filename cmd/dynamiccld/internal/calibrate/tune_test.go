@@ -194,6 +194,30 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
+// What fails once it is in force is dropped, and neither measured again nor stored, however good it was before.
+func TestFailsLater(t *testing.T) {
+	bucket := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
+	one := func(o *Options) { o.Collectives, o.Smallest, o.Largest = []string{"AllReduce"}, 64<<10, 64<<10 }
+	w := newWorld(t, "h200x4-nvlink-quiet")
+	_, path, err := w.calibrate(t.Context(), one)
+	best := w.learned(path)[bucket].Action
+	if err != nil || best == actions.Default {
+		t.Fatalf("%v, %s is best", err, best)
+	}
+	for _, outcome := range []string{forced.Hung, forced.Wrong} {
+		w := newWorld(t, "h200x4-nvlink-quiet")
+		w.later = map[actions.Action]error{best: forced.NewFault(outcome, "rank 1: %s", outcome)}
+		r, path, err := w.calibrate(t.Context(), one)
+		l := w.learned(path)[bucket]
+		if _, known := l.Evidence[best]; err != nil || l.Action == best || known || w.tried[best] != 2 || len(r.Warnings) != 1 {
+			t.Errorf("%s: %v, stored %s, %s was measured %d times: %q", outcome, err, l.Action, best, w.tried[best], r.Warnings)
+		}
+		if cost, ok := w.cost(bucket, l.Action); !ok || r.Shapes[0].Buckets[0].Choice != l.Action.String() || l.CostNs < 0.99*cost {
+			t.Errorf("%s: %s stored with %.0f ns, %+v", outcome, l.Action, l.CostNs, r.Shapes[0].Buckets)
+		}
+	}
+}
+
 // Where LL is one device kernel it is measured as one choice, and may win as such.
 func TestOneDeviceKernel(t *testing.T) {
 	for _, device := range []bool{false, true} {
