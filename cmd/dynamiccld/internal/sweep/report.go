@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"text/tabwriter"
 
 	"dynamiccl/actions"
@@ -28,10 +29,12 @@ func (r *runner) report() error {
 	}
 	var all []*bestOf
 	for _, k := range keys {
-		if n := len(all); n == 0 || all[n-1].collective != k.collective || all[n-1].bytes != k.bytes {
-			all = append(all, &bestOf{collective: k.collective, bytes: k.bytes})
+		// A sweep that went on with more choices has some of a size's rows behind other sizes'.
+		i := slices.IndexFunc(all, func(b *bestOf) bool { return b.collective == k.collective && b.bytes == k.bytes })
+		if i < 0 {
+			i, all = len(all), append(all, &bestOf{collective: k.collective, bytes: k.bytes})
 		}
-		b, cost := all[len(all)-1], forced.Median(us[k])
+		b, cost := all[i], forced.Median(us[k])
 		if k.choice[0] == actions.PathDefault.String() {
 			b.defaults = append(b.defaults, math.Log(cost))
 		} else if b.us == 0 || cost < b.us {

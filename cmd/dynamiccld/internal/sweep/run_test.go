@@ -204,6 +204,71 @@ func TestChoicesThatNothingCanRun(t *testing.T) {
 	}
 }
 
+// A sweep that goes on with more choices says of each size what one says that had them all at once.
+func TestReportOfMoreChoices(t *testing.T) {
+	var reports [2]string
+	for i, steps := range [][]string{{""}, {"ring", ""}} {
+		w := newWorld(t)
+		o := w.options()
+		o.Collectives, o.Sizes = []string{"AllReduce", "AllGather"}, []uint64{1024, 4096}
+		for _, choice := range steps {
+			report := new(bytes.Buffer)
+			o.Choices, o.Report = nil, report
+			if choice != "" {
+				p, err := ParsePattern(choice)
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Choices = []Pattern{p}
+			}
+			if err := w.sweep(o); err != nil {
+				t.Fatal(err)
+			}
+			reports[i], _, _ = strings.Cut(report.String(), " rows in ")
+			readTable(t, o.Out)
+		}
+	}
+	if reports[1] != reports[0] || !strings.Contains(reports[0], "Tree/") {
+		t.Errorf("at once\n%s\nin two steps\n%s", reports[0], reports[1])
+	}
+}
+
+// Ranks that fail before anything new is measured of a size take nothing from what is measured of it.
+func TestMeasuredStays(t *testing.T) {
+	w := newWorld(t)
+	o := w.options()
+	o.Collectives, o.Sizes = []string{"AllReduce"}, []uint64{1024}
+	all := o
+	ring, err := ParsePattern("ring")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Choices = []Pattern{ring}
+	if err := w.sweep(o); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.faults["probe AllReduce 1024"] = forced.NewFault(OutcomeHung, "the default hangs")
+	said := new(bytes.Buffer)
+	all.Out, all.Progress = o.Out, said
+	if err := w.sweep(all); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.ReadFile(o.Out); err != nil || !bytes.Equal(before, after) || !strings.Contains(said.String(), "the default hangs") {
+		t.Errorf("%v; it said\n%s\nof\n%s\nthere is left\n%s", err, said, before, after)
+	}
+	clear(w.faults)
+	if err := w.sweep(all); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.ReadFile(o.Out); err != nil || !bytes.HasPrefix(after, before) || !strings.Contains(string(after), ",Tree,LL,") {
+		t.Errorf("%v\n%s", err, after)
+	}
+}
+
 func TestRounds(t *testing.T) {
 	w := newWorld(t)
 	w.factor = []float64{1.5, 1, 0.9}
