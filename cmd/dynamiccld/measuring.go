@@ -67,6 +67,16 @@ func parseSizes(texts []string) (sizes []uint64, err error) {
 	return sizes, nil
 }
 
+// once leaves out what was named before.
+func once[T comparable](all []T) (kept []T) {
+	for _, x := range all {
+		if !slices.Contains(kept, x) {
+			kept = append(kept, x)
+		}
+	}
+	return kept
+}
+
 // environ is the environment of ranks. Notes go to standard error; net: nodes are faked over whatever network there is;
 // timed: their calls are to be timed as those of a program are.
 func (m *measuring) environ(a *app, net, timed bool) ([]string, error) {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -52,6 +54,24 @@ func TestMeasuringSaysWhichNCCL(t *testing.T) {
 		if err := m.find(t.Context(), a, &ranks); err != nil || !strings.Contains(said.String(), c.says) || (c.says == "") != (said.Len() == 0) {
 			t.Errorf("%s: %v, said %q", c.name, err, &said)
 		}
+	}
+}
+
+// What is named twice is measured once: of two choices of one size no plan can be made, and of a mean it would be twice the share.
+func TestNamedTwice(t *testing.T) {
+	twice := []string{"AllReduce", "AllGather", "allreduce", "AllReduce"}
+	c, s, b := calibrateFlags{smallest: "8"}, sweepFlags{}, benchFlags{sizes: []string{"4K", "1K", "4096"}}
+	c.o.Collectives, s.o.Collectives, b.o.Collectives = slices.Clone(twice), slices.Clone(twice), slices.Clone(twice)
+	if err := errors.Join(c.parse(), s.parse(), b.parse()); err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range [][]string{c.o.Collectives, s.o.Collectives, b.o.Collectives} {
+		if !slices.Equal(got, []string{"AllReduce", "AllGather"}) {
+			t.Errorf("measured are %q", got)
+		}
+	}
+	if !slices.Equal(b.o.Sizes, []uint64{4096, 1024}) {
+		t.Errorf("bench measures %d", b.o.Sizes)
 	}
 }
 

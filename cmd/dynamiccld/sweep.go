@@ -191,6 +191,7 @@ func (f *sweepFlags) parse() error {
 			f.o.Collectives[i] = known.String()
 		}
 	}
+	f.o.Collectives = once(f.o.Collectives)
 	if f.o.Buffers == sweep.BuffersRegistered {
 		var err error
 		if f.o.Collectives, err = sweep.OnRegistered(f.o.Collectives, f.named); err != nil {
