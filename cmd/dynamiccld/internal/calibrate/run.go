@@ -177,11 +177,15 @@ func (r *runner) target(ctx context.Context, at target, ends time.Time) (err err
 		why, _, _ := strings.Cut(err.Error(), "\n") // the ranks' last words follow
 		why = strings.TrimSuffix(why, "; it said:")
 		r.result.Warnings = append(r.result.Warnings, "left out: "+why)
-		r.progress.say("%s; left out, and the ranks are started again", why)
+		over := !r.o.Now().Before(t.ends) // ranks that hang are waited for, and starting others takes as long
+		r.progress.say("%s; left out, and %s", why, map[bool]string{false: "the ranks are started again", true: "the time is up"}[over])
 		if at.action == actions.Default {
 			at.bucket.done, at.bucket.err = true, errors.New("NCCL's default fails: "+why)
 		} else {
 			t.bar(at.bucket, at.action, fault)
+		}
+		if over {
+			return nil
 		}
 	}
 }

@@ -133,7 +133,7 @@ func (t *tuning) defaults(ctx context.Context) error {
 	cfg := tuner.SessionConfig{NewLearner: t.o.NewLearner, Guard: guard, Topology: t.ranks.Topology(), Seed: t.o.Seed,
 		Horizon: horizon, Steady: true}
 	for _, b := range t.buckets {
-		if b.us == 0 {
+		if b.us == 0 || b.done { // done: its ranks failed after a first point
 			continue
 		}
 		b.set = tuner.Choices(b.Bucket, tuner.MarkSet(b.marks), t.ranks.MaxChannels(), t.at.Shape, true)

@@ -218,6 +218,30 @@ func TestFailsLater(t *testing.T) {
 	}
 }
 
+// Ranks that hang until the time is up are not started again: nothing more would be measured.
+func TestHangsToTheEnd(t *testing.T) {
+	w := newWorld(t, "h200x4-nvlink-quiet")
+	hangs := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 24}
+	w.later = map[actions.Action]error{hangs: forced.NewFault(forced.Hung, "no answer")}
+	r, path, err := w.calibrate(t.Context(), func(o *Options) {
+		o.Collectives = []string{"AllReduce"}
+		o.Now = func() time.Time {
+			if w.tried[hangs] < 2 {
+				return w.now
+			}
+			return w.now.Add(o.Budget)
+		}
+	})
+	if err != nil || w.opened != 1 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "left out: AllReduce") {
+		t.Errorf("%d starts, %q, %v", w.opened, r.Warnings, err)
+	}
+	for b, l := range w.learned(path) {
+		if l.Action == hangs && strings.Contains(r.Warnings[0], "AllReduce "+state.FormatBytes(1<<b.Log2Bytes)+" ") {
+			t.Errorf("%s: %+v", b, l)
+		}
+	}
+}
+
 // Where LL is one device kernel it is measured as one choice, and may win as such.
 func TestOneDeviceKernel(t *testing.T) {
 	for _, device := range []bool{false, true} {
