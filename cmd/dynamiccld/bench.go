@@ -222,7 +222,7 @@ func (f *benchFlags) environments(a *app) error {
 	f.o.Tuned = func(dir string) []string {
 		return launch.Environ(bare.environ, f.prepare(bare, config.Config{Dir: dir}).Variables)
 	}
-	f.o.Settings = ncclSettings(bare.environ)
+	f.o.Settings = settings(bare.environ)
 	return nil
 }
 

@@ -75,6 +75,16 @@ func TestNamedTwice(t *testing.T) {
 	}
 }
 
+// What rows of one table must have in common: NCCL's variables, and those of ours by which calls take another time.
+func TestSettings(t *testing.T) {
+	want := []string{"NCCL_NVLS_ENABLE=0", "DYNAMICCL_SOCKET_THREADS=0", "DYNAMICCL_NO_KERNELS=1", "DYNAMICCL_KERNELS=/x", "DYNAMICCL_SCRATCH_MIB=8", "DYNAMICCL_GIN=0",
+		"DYNAMICCL_CARRIER_GBS=10"}
+	others := []string{"HOME=/root", "NCCL_DEBUG=WARN", "NCCL_TUNER_PLUGIN=/p", "DYNAMICCL_DIR=/d", "DYNAMICCL_STORE=/s", "DYNAMICCL_QUIET=1", "DYNAMICCL_LATE_S=5"}
+	if got := settings(slices.Concat(others, want)); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
 // Flags that are wrong are wrong with GPUs and without: the same words and exit code 2, before anything is looked at or started.
 func TestBadFlagsNeedNoGPUs(t *testing.T) {
 	t.Setenv("PATH", t.TempDir()) // no nvidia-smi
