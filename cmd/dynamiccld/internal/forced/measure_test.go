@@ -1,6 +1,7 @@
 package forced
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -8,8 +9,21 @@ import (
 	"testing"
 	"time"
 
+	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/state"
 )
+
+// Who stops while ranks are asked what ran has no answer, and not that they ran something else: choices in force would be dropped for it.
+func TestStoppedWhileAsking(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	s := &Session{o: Config{Ranks: 2}}
+	entries := []Entry{{Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 10}, Action: actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring}}}
+	if not, err := s.Ran(ctx, 1, entries); !errors.Is(err, context.Canceled) || len(not) > 0 {
+		t.Errorf("%v, %v", not, err)
+	}
+}
 
 // A time that is none, on one rank and in one replay, is a point's fault and no cost.
 func TestNoTimeIsNoCost(t *testing.T) {
