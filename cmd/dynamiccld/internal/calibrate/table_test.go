@@ -31,6 +31,7 @@ type world struct {
 	faults  map[actions.Action]error // of a measurement
 	later   map[actions.Action]error // of the second measurement alone
 	not     map[actions.Action]error // that did not run as chosen
+	once    bool                     // not is of one time alone
 	force   map[state.Bucket]actions.Action
 	version uint32
 	points  int
@@ -219,6 +220,9 @@ func (w *tableRanks) Ran(_ context.Context, version uint32, entries []forced.Ent
 		}
 		if err := w.not[e.Action]; err != nil {
 			not[e.Bucket] = err
+			if w.once {
+				delete(w.not, e.Action)
+			}
 		}
 	}
 	return not, nil

@@ -207,7 +207,9 @@ func (t *tuning) round(ctx context.Context) (left bool, err error) {
 	}
 	for _, w := range wishes[:measured] {
 		if why := not[w.Bucket]; why != nil && w.action != actions.Default {
-			t.bar(w.bucket, w.action, why)
+			if !w.untold(w.action, why) {
+				t.bar(w.bucket, w.action, why)
+			}
 			continue
 		}
 		t.tell(w.bucket, w.action, w.values)

@@ -218,6 +218,32 @@ func TestFailsLater(t *testing.T) {
 	}
 }
 
+// Of what ranks did not tell once, as on a machine that is busy, the point alone is lost.
+func TestNotToldOnce(t *testing.T) {
+	bucket := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
+	for _, c := range []struct {
+		outcome string
+		once    bool
+	}{{forced.Unseen, true}, {forced.Unseen, false}, {forced.Overruled, true}} {
+		var best actions.Action
+		for _, all := range []bool{true, false} {
+			w := newWorld(t, "h200x4-nvlink-quiet")
+			if !all {
+				w.not[best], w.once = forced.NewFault(c.outcome, "1 of 4 ranks"), c.once
+			}
+			_, path, err := w.calibrate(t.Context(), func(o *Options) { o.Collectives, o.Smallest, o.Largest = []string{"AllReduce"}, 64<<10, 64<<10 })
+			l := w.learned(path)[bucket]
+			if err != nil || l.Action == actions.Default && all {
+				t.Fatalf("%v, %s is best", err, l.Action)
+			}
+			if want := c.outcome == forced.Unseen && c.once; !all && (l.Action == best) != want {
+				t.Errorf("%s, once %v: %s is stored, best is %s", c.outcome, c.once, l.Action, best)
+			}
+			best = l.Action
+		}
+	}
+}
+
 // Ranks that hang until the time is up are not started again: nothing more would be measured.
 func TestHangsToTheEnd(t *testing.T) {
 	w := newWorld(t, "h200x4-nvlink-quiet")
