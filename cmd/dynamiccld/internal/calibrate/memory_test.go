@@ -85,6 +85,22 @@ func TestHangsInNCCLMemory(t *testing.T) {
 	}
 }
 
+// One rank that has none while the others wait for it costs a start of ranks, and no size.
+func TestOneRankWithoutNCCLMemory(t *testing.T) {
+	w := newWorld(t, "h200x4-nvlink-quiet")
+	w.memory = func(string, uint64) (float64, error) {
+		w.broken = forced.NewFault(forced.Failed, "rank 1: no memory: %w", workers.ErrRefused)
+		return 0, w.broken
+	}
+	r, _, err := w.calibrate(context.Background(), nil)
+	if err != nil || w.opened != 2 || len(r.Warnings) != 0 {
+		t.Fatalf("%d starts, %q, %v", w.opened, r.Warnings, err)
+	}
+	if i := slices.IndexFunc(r.Shapes[0].Buckets, func(b BucketResult) bool { return !b.Stored }); i >= 0 {
+		t.Errorf("%+v", r.Shapes[0].Buckets[i])
+	}
+}
+
 // Ranks that have no such memory are asked once, and calibrated as ever.
 func TestNoNCCLMemory(t *testing.T) {
 	w := newWorld(t, "h200x4-nvlink-quiet")

@@ -31,6 +31,7 @@ type world struct {
 	faults  map[actions.Action]error // of a measurement
 	later   map[actions.Action]error // of the second measurement alone
 	not     map[actions.Action]error // that did not run as chosen
+	broken  error                    // of every call, until other ranks are started
 	once    bool                     // not is of one time alone
 	force   map[state.Bucket]actions.Action
 	version uint32
@@ -81,6 +82,7 @@ func (w *world) calibrate(ctx context.Context, change func(*Options)) (Result, s
 		w.now = w.now.Add(w.starts)
 		w.open++
 		w.opened++
+		w.broken = nil
 		return &tableRanks{w}, nil
 	}
 	err = r.run(ctx)
@@ -238,6 +240,9 @@ const (
 
 func (w *tableRanks) Call(_ context.Context, collective string, bytes uint64, calls int) (float64, error) {
 	a, us := w.us(collective, bytes)
+	if w.broken != nil {
+		return 0, w.broken
+	}
 	if c, _ := actions.ParseCollective(collective); c.Registered() && w.faults[a] != nil { // where names are asked for
 		return 0, w.faults[a]
 	}

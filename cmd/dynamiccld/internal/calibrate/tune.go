@@ -115,10 +115,10 @@ func (t *tuning) defaults(ctx context.Context) error {
 		if b.first, err = t.measure(ctx, b, actions.Default); err != nil {
 			break
 		}
-		if err = t.inNCCLMemory(ctx, b); err != nil {
+		if b.marks, err = t.ranks.Allowed(b.name, b.bytes); err != nil {
 			break
 		}
-		if b.marks, err = t.ranks.Allowed(b.name, b.bytes); err != nil {
+		if err = t.inNCCLMemory(ctx, b); err != nil {
 			break
 		}
 	}
