@@ -194,12 +194,13 @@ func (f *benchFlags) parse() error {
 	if err != nil {
 		return err
 	}
-	f.o.Sizes = sizes
+	f.o.Sizes = once(sizes)
 	for i, c := range f.o.Collectives {
 		if known, err := actions.ParseCollective(c); err == nil {
 			f.o.Collectives[i] = known.String()
 		}
 	}
+	f.o.Collectives = once(f.o.Collectives) // or the geometric mean would have them twice
 	if f.o.Store != "" {
 		path, err := filepath.Abs(f.o.Store) // a daemon works in /
 		if err != nil {
@@ -221,7 +222,7 @@ func (f *benchFlags) environments(a *app) error {
 	f.o.Tuned = func(dir string) []string {
 		return launch.Environ(bare.environ, f.prepare(bare, config.Config{Dir: dir}).Variables)
 	}
-	f.o.Settings = ncclSettings(bare.environ)
+	f.o.Settings = settings(bare.environ)
 	return nil
 }
 

@@ -165,6 +165,7 @@ func (f *calibrateFlags) parse() (err error) {
 			f.o.Collectives[i] = c.String()
 		}
 	}
+	f.o.Collectives = once(f.o.Collectives) // a plan cannot have two choices of one size
 	if f.named && f.o.Buffers == sweep.BuffersRegistered {
 		if _, err := sweep.OnRegistered(f.o.Collectives, true); err != nil {
 			return fmt.Errorf("--collectives: %w", err)

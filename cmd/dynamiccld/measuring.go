@@ -67,6 +67,16 @@ func parseSizes(texts []string) (sizes []uint64, err error) {
 	return sizes, nil
 }
 
+// once leaves out what was named before.
+func once[T comparable](all []T) (kept []T) {
+	for _, x := range all {
+		if !slices.Contains(kept, x) {
+			kept = append(kept, x)
+		}
+	}
+	return kept
+}
+
 // environ is the environment of ranks. Notes go to standard error; net: nodes are faked over whatever network there is;
 // timed: their calls are to be timed as those of a program are.
 func (m *measuring) environ(a *app, net, timed bool) ([]string, error) {
@@ -109,15 +119,21 @@ func (a *app) workerEnviron(setup launch.Setup, timed bool) []string {
 	})
 }
 
-// ncclSettings are NCCL's variables that change what is measured.
-func ncclSettings(environ []string) (settings []string) {
+// ownSettings begin the names of our variables that change what is measured: which kernels there are, in how much memory, and who moves
+// what goes over sockets. Others say where a daemon is, what it does, or what is written where.
+var ownSettings = []string{"DYNAMICCL_NO_KERNELS", "DYNAMICCL_KERNEL", "DYNAMICCL_SCRATCH_", "DYNAMICCL_GIN", "DYNAMICCL_CARRIER", "DYNAMICCL_SOCKET_THREADS",
+	"DYNAMICCL_NO_DLSYM", "DYNAMICCL_NO_GRAPHS"}
+
+// settings are NCCL's variables, and ours, that change what is measured.
+func settings(environ []string) (all []string) {
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
-		if strings.HasPrefix(name, "NCCL_") && !strings.HasPrefix(name, "NCCL_DEBUG") && name != "NCCL_TUNER_PLUGIN" && name != "NCCL_PROFILER_PLUGIN" {
-			settings = append(settings, e)
+		nccl := strings.HasPrefix(name, "NCCL_") && !strings.HasPrefix(name, "NCCL_DEBUG") && name != "NCCL_TUNER_PLUGIN" && name != "NCCL_PROFILER_PLUGIN"
+		if nccl || slices.ContainsFunc(ownSettings, func(own string) bool { return strings.HasPrefix(name, own) }) {
+			all = append(all, e)
 		}
 	}
-	return settings
+	return all
 }
 
 // checkFlags says what is wrong with flags, before the machine is looked at: wrong is wrong with GPUs and without. ranks that is 0,

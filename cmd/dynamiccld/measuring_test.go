@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -52,6 +54,34 @@ func TestMeasuringSaysWhichNCCL(t *testing.T) {
 		if err := m.find(t.Context(), a, &ranks); err != nil || !strings.Contains(said.String(), c.says) || (c.says == "") != (said.Len() == 0) {
 			t.Errorf("%s: %v, said %q", c.name, err, &said)
 		}
+	}
+}
+
+// What is named twice is measured once: of two choices of one size no plan can be made, and of a mean it would be twice the share.
+func TestNamedTwice(t *testing.T) {
+	twice := []string{"AllReduce", "AllGather", "allreduce", "AllReduce"}
+	c, s, b := calibrateFlags{smallest: "8"}, sweepFlags{}, benchFlags{sizes: []string{"4K", "1K", "4096"}}
+	c.o.Collectives, s.o.Collectives, b.o.Collectives = slices.Clone(twice), slices.Clone(twice), slices.Clone(twice)
+	if err := errors.Join(c.parse(), s.parse(), b.parse()); err != nil {
+		t.Fatal(err)
+	}
+	for _, got := range [][]string{c.o.Collectives, s.o.Collectives, b.o.Collectives} {
+		if !slices.Equal(got, []string{"AllReduce", "AllGather"}) {
+			t.Errorf("measured are %q", got)
+		}
+	}
+	if !slices.Equal(b.o.Sizes, []uint64{4096, 1024}) {
+		t.Errorf("bench measures %d", b.o.Sizes)
+	}
+}
+
+// What rows of one table must have in common: NCCL's variables, and those of ours by which calls take another time.
+func TestSettings(t *testing.T) {
+	want := []string{"NCCL_NVLS_ENABLE=0", "DYNAMICCL_SOCKET_THREADS=0", "DYNAMICCL_NO_KERNELS=1", "DYNAMICCL_KERNELS=/x", "DYNAMICCL_SCRATCH_MIB=8", "DYNAMICCL_GIN=0",
+		"DYNAMICCL_CARRIER_GBS=10"}
+	others := []string{"HOME=/root", "NCCL_DEBUG=WARN", "NCCL_TUNER_PLUGIN=/p", "DYNAMICCL_DIR=/d", "DYNAMICCL_STORE=/s", "DYNAMICCL_QUIET=1", "DYNAMICCL_LATE_S=5"}
+	if got := settings(slices.Concat(others, want)); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }
 

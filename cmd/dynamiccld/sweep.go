@@ -164,7 +164,7 @@ func (a *app) sweep(ctx context.Context, f *sweepFlags) error {
 	if o.Environ, err = f.environ(a, o.Nodes > 1 && o.Transport == "", o.Samples != ""); err != nil {
 		return err
 	}
-	o.Settings = ncclSettings(o.Environ)
+	o.Settings = settings(o.Environ)
 	o.Program, o.Now, o.Progress, o.Report = build().Version, a.now, a.stderr, a.stdout
 	o.Terminal = a.onTerminal()
 	return sweep.Run(ctx, *o)
@@ -191,6 +191,7 @@ func (f *sweepFlags) parse() error {
 			f.o.Collectives[i] = known.String()
 		}
 	}
+	f.o.Collectives = once(f.o.Collectives)
 	if f.o.Buffers == sweep.BuffersRegistered {
 		var err error
 		if f.o.Collectives, err = sweep.OnRegistered(f.o.Collectives, f.named); err != nil {

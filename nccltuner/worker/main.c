@@ -269,7 +269,7 @@ static int parse(struct worker *worker, int argc, char **argv) {
   worker->rank = (int)values[0];
   worker->nRanks = (int)values[1];
   worker->device = (int)values[2];
-  worker->maxBytes = (size_t)values[3] / 64 * 64;
+  worker->maxBytes = ((size_t)values[3] + 63) / 64 * 64; /* shares of three ranks are no round number, and what is asked for must fit */
   worker->registered = (int)values[5];
   worker->perNode = (int)values[6];
   return stay(worker, (int)values[4]);

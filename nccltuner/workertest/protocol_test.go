@@ -100,6 +100,21 @@ func TestRefusals(t *testing.T) {
 	g.bye()
 }
 
+// The largest size is whatever was asked for: of three ranks' shares of a power of two it is no multiple of anything round.
+func TestLargestSize(t *testing.T) {
+	for _, largest := range []int{5000, 65568} {
+		g := startGroup(t, 3, sameEnv("FAKEGPU_TABLE="+writeTable(t, 3, 1)), "--max-bytes", fmt.Sprint(largest))
+		g.init()
+		for _, collective := range []string{"AllReduce", "AllGather"} {
+			allRight(t, fmt.Sprintf("%s of %d bytes", collective, largest), g.ask(callLine(collective, largest, 2)))
+		}
+		if r := g[0].ask(callLine("AllReduce", largest+64, 1)); !strings.Contains(r.Error, "start the worker with a larger --max-bytes") {
+			t.Errorf("more than %d: %q", largest, r.Error)
+		}
+		g.bye()
+	}
+}
+
 // Nodes that NCCL_HOSTID makes are nodes to the plugin; a communicator can follow another, each with a record of its own.
 func TestNodesAndCommunicators(t *testing.T) {
 	env, dir := pluginEnv(t)

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"errors"
 	"slices"
 
 	"dynamiccl/actions"
@@ -32,6 +33,7 @@ type bucket struct {
 	set    []actions.Action
 	points map[actions.Action][]float64 // medians, us
 	barred map[actions.Action]error     // why they are not chosen
+	unseen []actions.Action             // that ranks did not tell of once
 	named  int                          // names that were asked for
 	first  []float64                    // what the default's first point gave, until there is a learner
 	n      int                          // points
@@ -91,7 +93,18 @@ func (b *bucket) idle() bool {
 
 // confirmed says that a choice rests on enough.
 func (b *bucket) confirmed(a actions.Action) bool {
-	return len(b.points[actions.Default]) >= defaultPoints && (a == actions.Default || len(b.points[a]) >= choicePoints)
+	return len(b.points[actions.Default]) >= defaultPoints && (a == actions.Default || b.barred[a] == nil && len(b.points[a]) >= choicePoints)
+}
+
+// untold drops the last point of a choice of which ranks did not tell that it ran: a busy machine's threads may be late. Not a second time.
+func (b *bucket) untold(a actions.Action, why error) bool {
+	fault := new(forced.Fault)
+	if !errors.As(why, &fault) || fault.Outcome != forced.Unseen || slices.Contains(b.unseen, a) {
+		return false
+	}
+	b.unseen = append(b.unseen, a)
+	b.points[a] = b.points[a][:len(b.points[a])-1]
+	return true
 }
 
 // missing gives what a choice wants to be measured next before it is confirmed.

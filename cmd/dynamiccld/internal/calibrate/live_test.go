@@ -135,6 +135,21 @@ func TestLiveFinds(t *testing.T) {
 	}
 }
 
+// Shares of three ranks are whole where the size is rounded up, and the ranks' buffers hold it.
+func TestLiveThreeRanks(t *testing.T) {
+	h := newHost(t, "h200x4-nvlink-quiet", "FAKEGPU_OPTIONS=--nccl 2.28.9")
+	r, said, code := h.calibrate("--ranks", "3", "--max", "64K", "--collectives", "AllReduce,AllGather", "--budget", "30s")
+	if code != 0 || len(r.Warnings) > 0 || len(r.Shapes) != 1 || len(r.Shapes[0].Buckets) < 20 {
+		t.Fatalf("exit code %d, %+v\n%s", code, r, said)
+	}
+	for _, b := range r.Shapes[0].Buckets {
+		if !b.Stored && b.Why != "NCCL allows nothing else here" {
+			t.Errorf("%+v", b)
+		}
+	}
+	h.alone()
+}
+
 // A daemon's first plan for a communicator has the choices before anything was called, and a graph that is captured after
 // the first epoch runs them.
 func TestLiveFirstPlan(t *testing.T) {

@@ -11,6 +11,9 @@ import (
 // faster is by how much NCCL's default has to be so in NCCL's own memory to count as another: less is scatter.
 const faster = 0.97
 
+// errNoMemory says that ranks have to be started again, and not why a choice is left out.
+var errNoMemory = errors.New("ranks have no memory of NCCL's")
+
 // inNCCLMemory measures NCCL's default of a bucket, whose first point is measured, in memory of NCCL's own as well, and has it
 // measured there from now on where it is faster. In a graph NCCL registers such memory by itself, and its ranks read and write each
 // other's: on 2 H100 AllToAll of 16 MiB takes 38 us there and 54 in cudaMalloc's (NCCL 2.28.9). Whose buffers a program captures nobody
@@ -25,7 +28,11 @@ func (t *tuning) inNCCLMemory(ctx context.Context, b *bucket) error {
 	values, err := t.measure(ctx, b, actions.Default)
 	if errors.Is(err, workers.ErrRefused) {
 		t.noMemory = true // NCCL before 2.19, or no room for it: programs will not have it either
-		err = nil
+		if _, gone := t.ranks.Call(ctx, b.name, b.bytes, 1); gone != nil {
+			err = errors.Join(errNoMemory, gone) // of one rank, and the others wait for it
+		} else {
+			err = nil
+		}
 	}
 	if err == nil && !t.noMemory && b.us < faster*us {
 		b.first, b.points[actions.Default] = values, b.points[actions.Default][len(points):]

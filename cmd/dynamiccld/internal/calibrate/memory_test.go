@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
 )
 
@@ -61,6 +62,42 @@ func TestNCCLMemory(t *testing.T) {
 	}
 	if beaten == 0 || !strings.Contains(said, "*  ") || !strings.Contains(said, "\n  * of NCCL's default in buffers from ncclMemAlloc") {
 		t.Errorf("%d choices are not good enough now; it says\n%s", beaten, said)
+	}
+}
+
+// A size at which NCCL's default hangs there keeps it, and why is said.
+func TestHangsInNCCLMemory(t *testing.T) {
+	w := newWorld(t, "h200x4-nvlink-quiet")
+	w.memory = func(collective string, bytes uint64) (float64, error) {
+		if collective == "AllGather" && bytes == mib {
+			return 0, forced.NewFault(forced.Hung, "no answer")
+		}
+		return 1, nil
+	}
+	r, _, err := w.calibrate(context.Background(), nil)
+	if err != nil || len(r.Warnings) != 1 || w.opened != 2 {
+		t.Fatalf("%d starts, %q, %v", w.opened, r.Warnings, err)
+	}
+	for _, b := range r.Shapes[0].Buckets {
+		if hangs := b.Collective == "AllGather" && b.MinBytes == mib; b.Stored == hangs || hangs && (b.Choice != "default" || !strings.Contains(b.Why, "NCCL's default fails: AllGather 1 MiB")) {
+			t.Errorf("%+v", b)
+		}
+	}
+}
+
+// One rank that has none while the others wait for it costs a start of ranks, and no size.
+func TestOneRankWithoutNCCLMemory(t *testing.T) {
+	w := newWorld(t, "h200x4-nvlink-quiet")
+	w.memory = func(string, uint64) (float64, error) {
+		w.broken = forced.NewFault(forced.Failed, "rank 1: no memory: %w", workers.ErrRefused)
+		return 0, w.broken
+	}
+	r, _, err := w.calibrate(context.Background(), nil)
+	if err != nil || w.opened != 2 || len(r.Warnings) != 0 {
+		t.Fatalf("%d starts, %q, %v", w.opened, r.Warnings, err)
+	}
+	if i := slices.IndexFunc(r.Shapes[0].Buckets, func(b BucketResult) bool { return !b.Stored }); i >= 0 {
+		t.Errorf("%+v", r.Shapes[0].Buckets[i])
 	}
 }
 

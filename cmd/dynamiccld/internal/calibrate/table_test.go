@@ -29,10 +29,14 @@ type world struct {
 	starts  time.Duration            // what ranks take to start
 	factor  func(n int) float64      // of the n-th point; nil: 1
 	faults  map[actions.Action]error // of a measurement
+	later   map[actions.Action]error // of the second measurement alone
 	not     map[actions.Action]error // that did not run as chosen
+	broken  error                    // of every call, until other ranks are started
+	once    bool                     // not is of one time alone
 	force   map[state.Bucket]actions.Action
 	version uint32
 	points  int
+	tried   map[actions.Action]int
 	device  bool // all choices of LL are one
 	open    int  // sets of ranks that have not ended
 	opened  int
@@ -50,7 +54,7 @@ func newWorld(t *testing.T, table string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{t: t, table: read, now: time.Unix(1e9, 0), starts: 5 * time.Second, faults: map[actions.Action]error{}, not: map[actions.Action]error{}}
+	return &world{t: t, table: read, now: time.Unix(1e9, 0), starts: 5 * time.Second, faults: map[actions.Action]error{}, not: map[actions.Action]error{}, tried: map[actions.Action]int{}}
 }
 
 // calibrate runs one on the world.
@@ -78,6 +82,7 @@ func (w *world) calibrate(ctx context.Context, change func(*Options)) (Result, s
 		w.now = w.now.Add(w.starts)
 		w.open++
 		w.opened++
+		w.broken = nil
 		return &tableRanks{w}, nil
 	}
 	err = r.run(ctx)
@@ -217,6 +222,9 @@ func (w *tableRanks) Ran(_ context.Context, version uint32, entries []forced.Ent
 		}
 		if err := w.not[e.Action]; err != nil {
 			not[e.Bucket] = err
+			if w.once {
+				delete(w.not, e.Action)
+			}
 		}
 	}
 	return not, nil
@@ -232,6 +240,9 @@ const (
 
 func (w *tableRanks) Call(_ context.Context, collective string, bytes uint64, calls int) (float64, error) {
 	a, us := w.us(collective, bytes)
+	if w.broken != nil {
+		return 0, w.broken
+	}
 	if c, _ := actions.ParseCollective(collective); c.Registered() && w.faults[a] != nil { // where names are asked for
 		return 0, w.faults[a]
 	}
@@ -243,6 +254,9 @@ func (w *tableRanks) Measure(ctx context.Context, collective string, bytes uint6
 	a, us := w.us(collective, bytes)
 	if err := w.faults[a]; err != nil || ctx.Err() != nil {
 		return nil, 0, errors.Join(err, ctx.Err())
+	}
+	if w.tried[a]++; w.tried[a] == 2 && w.later[a] != nil {
+		return nil, 0, w.later[a]
 	}
 	if c, _ := actions.ParseCollective(collective); c.Registered() && a.Path == actions.PathSymmetric && symmetricCosts[a.Symmetric] == 0 {
 		w.t.Errorf("%s %d: %s is measured, which NCCL has refused", collective, bytes, a)

@@ -115,10 +115,10 @@ func (t *tuning) defaults(ctx context.Context) error {
 		if b.first, err = t.measure(ctx, b, actions.Default); err != nil {
 			break
 		}
-		if err = t.inNCCLMemory(ctx, b); err != nil {
+		if b.marks, err = t.ranks.Allowed(b.name, b.bytes); err != nil {
 			break
 		}
-		if b.marks, err = t.ranks.Allowed(b.name, b.bytes); err != nil {
+		if err = t.inNCCLMemory(ctx, b); err != nil {
 			break
 		}
 	}
@@ -133,7 +133,7 @@ func (t *tuning) defaults(ctx context.Context) error {
 	cfg := tuner.SessionConfig{NewLearner: t.o.NewLearner, Guard: guard, Topology: t.ranks.Topology(), Seed: t.o.Seed,
 		Horizon: horizon, Steady: true}
 	for _, b := range t.buckets {
-		if b.us == 0 {
+		if b.us == 0 || b.done { // done: its ranks failed after a first point
 			continue
 		}
 		b.set = tuner.Choices(b.Bucket, tuner.MarkSet(b.marks), t.ranks.MaxChannels(), t.at.Shape, true)
@@ -207,7 +207,9 @@ func (t *tuning) round(ctx context.Context) (left bool, err error) {
 	}
 	for _, w := range wishes[:measured] {
 		if why := not[w.Bucket]; why != nil && w.action != actions.Default {
-			t.bar(w.bucket, w.action, why)
+			if !w.untold(w.action, why) {
+				t.bar(w.bucket, w.action, why)
+			}
 			continue
 		}
 		t.tell(w.bucket, w.action, w.values)
@@ -245,7 +247,7 @@ func (t *tuning) ask(b *bucket) (actions.Action, bool) {
 		return a, true
 	case untried && b.n < mostPoints && !t.confirming():
 		return name, true
-	case !b.confirmed(base) && b.n < mostPoints+defaultPoints+choicePoints:
+	case b.barred[base] == nil && !b.confirmed(base) && b.n < mostPoints+defaultPoints+choicePoints:
 		return b.missing(base), true
 	}
 	b.done = true
@@ -333,9 +335,10 @@ func (t *tuning) tell(b *bucket, a actions.Action, us []float64) {
 // hopeless is what the learner is told of a choice that does not run, over the default: it turns to others.
 const hopeless = 10
 
-// bar leaves a choice out: NCCL runs something else, or its ranks failed.
+// bar leaves a choice out: NCCL runs something else, or its ranks failed. It may be in force already, whatever it took before: guards
+// drop that after as many values as a point has, and not after fewer.
 func (t *tuning) bar(b *bucket, a actions.Action, why error) {
 	delete(b.points, a)
 	b.barred[a] = why
-	t.tell(b, a, slices.Repeat([]float64{hopeless * b.us}, choicePoints))
+	t.tell(b, a, slices.Repeat([]float64{hopeless * b.us}, parts))
 }

@@ -158,42 +158,6 @@ func TestShapesShareTheTime(t *testing.T) {
 	}
 }
 
-// What NCCL overrules, and what its ranks do not survive, is left out and leaves no trace in the evidence.
-func TestLeftOut(t *testing.T) {
-	w := newWorld(t, "h200x4-nvlink-quiet")
-	bad, dead := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 24}, actions.Action{}
-	bucket := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
-	w.not[bad] = forced.NewFault(forced.Overruled, "rank 1 ran Tree/LL/2")
-	for _, a := range tuner.Choices(bucket, 1<<20-1, 0, state.Shape{Ranks: 2, Nodes: 1}, true)[1:] {
-		if a.Algorithm == actions.Ring && a.Protocol == actions.Simple && a.Channels == 16 {
-			dead = a
-			w.faults[a] = forced.NewFault(forced.Hung, "no answer")
-		}
-	}
-	r, path, err := w.calibrate(t.Context(), func(o *Options) { o.Collectives, o.Largest = []string{"AllReduce"}, 64<<10 })
-	if err != nil {
-		t.Fatal(err)
-	}
-	by := w.learned(path)
-	if len(by) != 7 {
-		t.Errorf("%d stored", len(by))
-	}
-	for b, l := range by {
-		if _, known := l.Evidence[bad]; known || l.Action == bad || l.Action == dead {
-			t.Errorf("%s: %+v", b, l)
-		}
-		if _, known := l.Evidence[dead]; known {
-			t.Errorf("%s: evidence of what hangs: %+v", b, l)
-		}
-	}
-	if best := w.best(bucket); by[bucket].CostNs > 1.05*best {
-		t.Errorf("without its best choice 64 KiB costs %.0f, best %.0f", by[bucket].CostNs, best)
-	}
-	if w.opened > 1 && (len(r.Warnings) != w.opened-1 || !strings.Contains(r.Warnings[0], "no answer")) {
-		t.Errorf("%d starts, %q", w.opened, r.Warnings)
-	}
-}
-
 // Where LL is one device kernel it is measured as one choice, and may win as such.
 func TestOneDeviceKernel(t *testing.T) {
 	for _, device := range []bool{false, true} {

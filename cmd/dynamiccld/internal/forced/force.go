@@ -227,8 +227,11 @@ func (s *Session) told(ctx context.Context, version uint32, entries []Entry) (ma
 			}
 		}
 		s.Seen = s.Seen[:0]
-		if missing == 0 || time.Now().After(deadline) || ctx.Err() != nil {
+		if missing == 0 || time.Now().After(deadline) {
 			return all, s.trouble
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/workers"
@@ -59,8 +60,8 @@ func (s *Session) Measure(ctx context.Context, collective string, bytes uint64, 
 		if m.Wrong > 0 {
 			return nil, 0, NewFault(Wrong, "rank %d: %d elements of the result are wrong", rank, m.Wrong)
 		}
-		if len(m.Us) == 0 {
-			return nil, 0, NewFault(Failed, "rank %d measured nothing", rank)
+		if len(m.Us) == 0 || slices.Min(m.Us) <= 0 { // nothing costs nothing: it would be the best choice, and no reader takes such a row
+			return nil, 0, NewFault(Failed, "rank %d measured no time", rank)
 		}
 	}
 	return got, calls, s.look()

@@ -139,10 +139,24 @@ func openJournal(path string) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--out: %w; name a file that you may write, in a folder that exists", err)
 	}
+	if err := lock(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("--out: %s is being written by another run; wait for its end, or give another file", path), f.Close())
+	}
 	if err := endLine(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("--out %s: %w", path, err), f.Close())
 	}
 	return &journal{file: f}, nil
+}
+
+// lock keeps a plain file for one run until it is closed: whose lines stand in it nobody could tell of two.
+func lock(f *os.File) error {
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil // what else is wrong with it shows when it is read
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return err
+	}
+	return nil // some file systems have no locks
 }
 
 // endLine refuses a file that does not begin with a JSON line, as one of JSON over many lines, and ends a last line that was cut off: the

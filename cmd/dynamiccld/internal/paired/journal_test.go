@@ -40,6 +40,28 @@ func TestJournalGoesOn(t *testing.T) {
 	}
 }
 
+// Lines say nothing of whose they are: a file is one run's until that ends. A device has no lines to be kept apart.
+func TestJournalOfOneRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out.jsonl")
+	first, err := openJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openJournal(path); err == nil || !strings.Contains(err.Error(), path+" is being written by another run") {
+		t.Errorf("a second run: %v", err)
+	}
+	if err := first.close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{path, os.DevNull, os.DevNull} {
+		next, err := openJournal(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer next.close()
+	}
+}
+
 func TestJournalThatCannotBeWritten(t *testing.T) {
 	if _, err := openJournal(filepath.Join(t.TempDir(), "missing", "out")); err == nil || !strings.Contains(err.Error(), "missing/out") || !strings.Contains(err.Error(), "in a folder that exists") {
 		t.Error(err)

@@ -131,7 +131,7 @@ type Options struct {
 	Plain       []string      // environment of the base
 	// Tuned is the environment that `dynamiccld run` would give a program of the directory.
 	Tuned    func(dir string) []string
-	Settings []string // NCCL's variables that change what is measured, for the head
+	Settings []string // NCCL's variables, and ours, that change what is measured, for the head
 	Out      string   // JSON lines; "": none
 	Program  string   // version
 	Terminal bool     // Progress goes to a terminal

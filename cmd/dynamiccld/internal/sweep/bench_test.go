@@ -39,8 +39,10 @@ type world struct {
 	open     int // benches that are not closed
 	stopAt   int // points until the context ends; 0: never
 	stop     context.CancelFunc
-	wornAt   int       // points of a bench; 0: never
-	factor   []float64 // of every round, which opens a bench of its own
+	wornAt   int            // points of a bench; 0: never
+	factor   []float64      // of every round, which opens a bench of its own
+	scatter  func() float64 // of a point; nil: none
+	flat     bool           // everything costs what NCCL's default does
 }
 
 func newWorld(t *testing.T) *world {
@@ -113,7 +115,13 @@ func (b *fakeBench) point(ctx context.Context, collective string, bytes uint64, 
 	if !ok {
 		return forced.NewFault(OutcomeOverruled, "not in the table")
 	}
+	if b.flat {
+		ns, _ = b.table.Cost(b.bucket(collective, bytes), actions.Default)
+	}
 	us := ns / 1000 * b.factor
+	if b.scatter != nil {
+		us *= b.scatter()
+	}
 	p.MedianUs, p.IQRUs, p.RankUs = forced.Slowest([][]float64{{us, us}, {us, us}})
 	p.Ran, p.Replays, p.Calls = a.String(), 2, forced.Thorough.Calls
 	return nil

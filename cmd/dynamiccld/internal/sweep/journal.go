@@ -64,6 +64,9 @@ type pointKey struct {
 
 func (p *Point) key() pointKey { return pointKey{p.Round, p.Collective, p.Bytes, p.Action, p.Nth} }
 
+// pointBegins every line.
+const pointBegins = `{"round":`
+
 // Paths of a sweep's files, from the table's.
 type paths struct{ table, journal, description string }
 
@@ -98,7 +101,11 @@ func readJournal(path string) (points []Point, length int64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	text = text[:bytes.LastIndexByte(text, '\n')+1]
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	if cut := text[:min(len(text), len(pointBegins))]; whole == 0 && !strings.HasPrefix(pointBegins, string(cut)) {
+		return nil, 0, fmt.Errorf("%s: line 1 is no point of a sweep; move the file away, or give --restart", path)
+	}
+	text = text[:whole]
 	for n := 1; len(text[length:]) > 0; n++ {
 		line := text[length:]
 		line = line[:bytes.IndexByte(line, '\n')+1]

@@ -44,6 +44,22 @@ func TestJournalOfSomethingElse(t *testing.T) {
 			t.Errorf("%q became %q, %v", text, left, err)
 		}
 	}
+	// Without an end of line it may be the first point of a sweep that was killed, or somebody's.
+	for text, own := range map[string]bool{"": true, `{"rou`: true, `{"round":1,"collective":"AllR`: true, `{"name":"x"}`: false, "garbage": false} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, err := openJournal(path, false)
+		if (err == nil) != own || !own && !strings.Contains(err.Error(), path+": line 1 is no point of a sweep") {
+			t.Errorf("%q: %v", text, err)
+		}
+		if err == nil {
+			err = j.file.Close()
+		}
+		if left, err2 := os.ReadFile(path); own && err != nil || err2 != nil || !own && string(left) != text {
+			t.Errorf("%q became %q, %v, %v", text, left, err, err2)
+		}
+	}
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)

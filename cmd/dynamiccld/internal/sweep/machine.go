@@ -58,7 +58,7 @@ type Identity struct {
 	Single      int      `json:"single_calls,omitempty"`
 	GPUs        []GPU    `json:"gpus"`
 	Driver      string   `json:"driver"`
-	Environment []string `json:"environment"` // NCCL's variables that change what is measured
+	Environment []string `json:"environment"` // NCCL's variables, and ours, that change what is measured
 }
 
 // GPU is one GPU, by rank.

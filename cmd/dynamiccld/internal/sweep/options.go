@@ -91,7 +91,7 @@ type Options struct {
 	Restart     bool          // begin anew
 	Retry       bool          // measure again what gave no row
 	Environ     []string      // of the ranks, plugin included, without the directory
-	Settings    []string      // NCCL's variables that change what is measured, for the description
+	Settings    []string      // NCCL's variables, and ours, that change what is measured, for the description
 	Program     string        // version
 	Terminal    bool          // Progress goes to a terminal
 	Progress    io.Writer

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"text/tabwriter"
+
+	"gonum.org/v1/gonum/stat/distuv"
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
@@ -18,6 +21,35 @@ type bestOf struct {
 	defaults   []float64
 	choice     string
 	us         float64 // 0: nothing was forced
+	forced     int     // rows, of which it is the best
+}
+
+// scatter is the standard deviation of a row (log cost) by how NCCL's default's rows of one size differ, and what it rests on; 0: not known.
+func scatter(all []*bestOf) (sd float64, freedom int) {
+	sum := 0.0
+	for _, b := range all {
+		mean := 0.0
+		for _, v := range b.defaults {
+			mean += v / float64(len(b.defaults))
+		}
+		for _, v := range b.defaults {
+			sum += (v - mean) * (v - mean)
+		}
+		freedom += max(0, len(b.defaults)-1)
+	}
+	if freedom == 0 {
+		return 0, 0
+	}
+	return math.Sqrt(sum / float64(freedom)), freedom
+}
+
+// byChance is the gain (log cost) that the best of these choices shows in one size of twenty although none is better than NCCL's default.
+func (b *bestOf) byChance(sd float64, freedom int) float64 {
+	if freedom == 0 || b.forced == 0 {
+		return 0
+	}
+	one := math.Pow(0.95, 1/float64(b.forced))
+	return distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(freedom)}.Quantile(one) * sd * math.Sqrt(1+1/float64(len(b.defaults)))
 }
 
 // report says what was measured and what it shows.
@@ -28,16 +60,22 @@ func (r *runner) report() error {
 	}
 	var all []*bestOf
 	for _, k := range keys {
-		if n := len(all); n == 0 || all[n-1].collective != k.collective || all[n-1].bytes != k.bytes {
-			all = append(all, &bestOf{collective: k.collective, bytes: k.bytes})
+		// A sweep that went on with more choices has some of a size's rows behind other sizes'.
+		i := slices.IndexFunc(all, func(b *bestOf) bool { return b.collective == k.collective && b.bytes == k.bytes })
+		if i < 0 {
+			i, all = len(all), append(all, &bestOf{collective: k.collective, bytes: k.bytes})
 		}
-		b, cost := all[len(all)-1], forced.Median(us[k])
+		b, cost := all[i], forced.Median(us[k])
 		if k.choice[0] == actions.PathDefault.String() {
 			b.defaults = append(b.defaults, math.Log(cost))
-		} else if b.us == 0 || cost < b.us {
+			continue
+		}
+		if b.forced++; b.us == 0 || cost < b.us {
 			b.us, b.choice = cost, choiceName(k.choice)
 		}
 	}
+	sd, freedom := scatter(all)
+	doubtful := false
 	w := tabwriter.NewWriter(r.o.Report, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "collective\tsize\tdefault us\tbest choice\tus\tgain")
 	for _, b := range all {
@@ -52,11 +90,17 @@ func (r *runner) report() error {
 		choice, best, gain := "-", "-", "-"
 		if b.us > 0 {
 			choice, best, gain = b.choice, fmt.Sprintf("%.2f", b.us), fmt.Sprintf("%.2fx", byDefault/b.us)
+			if log := math.Log(byDefault / b.us); log > 0 && log <= b.byChance(sd, freedom) {
+				gain, doubtful = gain+" ?", true
+			}
 		}
 		fmt.Fprintf(w, "%s\t%s\t%.2f\t%s\t%s\t%s\n", b.collective, state.FormatBytes(b.bytes), byDefault, choice, best, gain)
 	}
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	if doubtful {
+		fmt.Fprintln(r.o.Report, "? no gain beyond doubt: by how NCCL's default's own points scatter the best of as many choices may show it though none is better; more --rounds narrow it")
 	}
 	outcomes := map[string]int{}
 	for _, p := range r.journal.points {

@@ -275,10 +275,12 @@ func (r *runner) failed(ctx context.Context, p *Point, err error) error {
 	}
 	p.Outcome, p.Reason = fault.Outcome, err.Error()
 	p.MedianUs, p.IQRUs, p.RankUs, p.Noise, p.CallUs = 0, 0, nil, nil, nil
-	if err := r.journal.add(*p); err != nil {
-		return err
+	if !r.journal.ok(p.key()) { // ranks may fail before anything new is measured of a size, and what is measured of it holds
+		if err := r.journal.add(*p); err != nil {
+			return err
+		}
+		r.measured++
 	}
-	r.measured++
 	r.progress.failed(p)
 	if !fault.Ends() {
 		return nil

@@ -204,6 +204,42 @@ func TestChoicesThatNothingCanRun(t *testing.T) {
 	}
 }
 
+// Ranks that fail before anything new is measured of a size take nothing from what is measured of it.
+func TestMeasuredStays(t *testing.T) {
+	w := newWorld(t)
+	o := w.options()
+	o.Collectives, o.Sizes = []string{"AllReduce"}, []uint64{1024}
+	all := o
+	ring, err := ParsePattern("ring")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Choices = []Pattern{ring}
+	if err := w.sweep(o); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.faults["probe AllReduce 1024"] = forced.NewFault(OutcomeHung, "the default hangs")
+	said := new(bytes.Buffer)
+	all.Out, all.Progress = o.Out, said
+	if err := w.sweep(all); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.ReadFile(o.Out); err != nil || !bytes.Equal(before, after) || !strings.Contains(said.String(), "the default hangs") {
+		t.Errorf("%v; it said\n%s\nof\n%s\nthere is left\n%s", err, said, before, after)
+	}
+	clear(w.faults)
+	if err := w.sweep(all); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.ReadFile(o.Out); err != nil || !bytes.HasPrefix(after, before) || !strings.Contains(string(after), ",Tree,LL,") {
+		t.Errorf("%v\n%s", err, after)
+	}
+}
+
 func TestRounds(t *testing.T) {
 	w := newWorld(t)
 	w.factor = []float64{1.5, 1, 0.9}

@@ -42,6 +42,9 @@ func (s *session) writeSamples(ctx context.Context, collective string, size uint
 		time.Sleep(quietFor)
 		s.Drain()
 	}
+	if err := ctx.Err(); err != nil { // not all have come
+		return err
+	}
 	// What a rank told late is of the point before, which had another plan.
 	s.Seen = slices.DeleteFunc(s.Seen, func(x nccltuner.Sample) bool { return version != 0 && x.PlanVersion != version })
 	if err := s.Want(forced.WantRan); err != nil {

@@ -1,11 +1,31 @@
 package sweep
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"dynamiccl/actions"
+	"dynamiccl/cmd/dynamiccld/internal/forced"
+	"dynamiccl/tuner"
 )
+
+// Who stops a sweep while samples come has none of the point, which is measured again.
+func TestStoppedWhileSamplesCome(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "samples.csv")
+	s := &session{Session: &forced.Session{}, o: &Options{Samples: path}, groups: tuner.NewGroups(1)}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := s.writeSamples(ctx, "AllReduce", 1024, actions.Default, 0, &Point{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it wrote: %v", err)
+	}
+}
 
 // Samples go on in their own file behind whole rows, and in no other.
 func TestSamplesOfSomethingElse(t *testing.T) {
