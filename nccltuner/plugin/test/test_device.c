@@ -274,6 +274,11 @@ static void asks_twice_at_a_groups_end(void) {
     check(ran[0] == ran[1], "call %d: %x and %x", i, ran[0], ran[1]);
     check(((struct dyn_comm *)ranks[0])->seq == ((struct dyn_comm *)ranks[1])->seq, "call %d: %d and %d", i, (int)((struct dyn_comm *)ranks[0])->seq, (int)((struct dyn_comm *)ranks[1])->seq);
   }
+  uint64_t seq = ((struct dyn_comm *)ranks[0])->seq;
+  ((struct dyn_comm *)ranks[0])->self->ncclVersion = 22809; /* asks once about each of a group's calls, which may be alike */
+  call = (struct dyn_preload_call){.ends = true, .number = (uint64_t)1 << 41};
+  for (int c = 0; c < 3; c++) test_call(ranks[0], ALLREDUCE, BYTES, 0);
+  check(((struct dyn_comm *)ranks[0])->seq == seq + 3, "%d calls", (int)(((struct dyn_comm *)ranks[0])->seq - seq));
   call = (struct dyn_preload_call){0};
   publisher_close(&daemon_);
   for (int r = 0; r < 2; r++) {
