@@ -121,8 +121,8 @@ func (o *Options) Check() error {
 		return errors.New("no sizes to measure")
 	case len(o.Collectives) == 0:
 		return fmt.Errorf("no collectives to measure: want some of %v", Collectives)
-	case slices.Min(o.Sizes) == 0:
-		return errors.New("--sizes 0: want 1 byte or more")
+	case slices.Min(o.Sizes) < elementBytes:
+		return fmt.Errorf("--sizes %d: want %d or more, the bytes of one bfloat16", slices.Min(o.Sizes), elementBytes)
 	case slices.Min(o.Sizes) < 2*uint64(o.Ranks)*16 && slices.ContainsFunc(o.Collectives, forced.Shared):
 		return fmt.Errorf("--sizes %d: a rank's share would be less than 32 bytes; begin at %d", slices.Min(o.Sizes), 32*o.Ranks)
 	case slices.Max(o.Sizes) > maxBytes:
@@ -175,6 +175,9 @@ func (o *Options) complete() {
 		}
 	}
 }
+
+// elementBytes is what ranks measure with (elementBytes of nccltuner/worker/collective.c).
+const elementBytes = 2
 
 // Sizes gives lowest, lowest*factor, ... up to highest.
 func Sizes(lowest, highest, factor uint64) ([]uint64, error) {
