@@ -97,7 +97,7 @@ func (m *comm) fixed(c actions.Collective) bool {
 func (m *comm) views(all []BucketView) []BucketView {
 	m.eachBucket(func(b *bucket) {
 		v := b.view()
-		v.Comm, v.Shape, v.Silent = m.Comm, m.Shape, b.silence.of(b.allowed)
+		v.Comm, v.Shape, v.Silent, v.Refused = m.Comm, m.Shape, b.silence.of(b.allowed), m.refused(b.Bucket)
 		v.Fixed = m.fixed(b.Collective)
 		if m.exposure != nil {
 			v.Reward = RewardExposed
@@ -135,8 +135,17 @@ func (m *comm) prior(b state.Bucket) *Learned {
 	return nil
 }
 
+// refused are the choices of a bucket that nobody tries, by the store.
+func (m *comm) refused(b state.Bucket) []actions.Action {
+	if l := m.prior(b); l != nil {
+		return l.Refused
+	}
+	return nil
+}
+
 // knows has l stand for what the store knows of its bucket.
 func (m *comm) knows(l Learned) {
+	l.Refused = m.refused(l.Key.Bucket)
 	m.Prior = append(slices.DeleteFunc(slices.Clone(m.Prior), func(p Learned) bool { return p.Key.Bucket == l.Key.Bucket }), l)
 }
 

@@ -59,10 +59,13 @@ func (c *Core) misnamed(m *comm, b *bucket, a actions.Action) {
 	m.put(c.refit(m, b, b.allowed))
 }
 
-// without leaves out what is known to be misnamed, or of which nobody hears.
+// without leaves out what is known to be misnamed, of which nobody hears, or what was refused when it was measured.
 func (m *comm) without(b state.Bucket, s *silence, set []actions.Action) []actions.Action {
-	if len(m.misnamed[b])+len(s.quiet) == 0 {
+	refused := m.refused(b)
+	if len(m.misnamed[b])+len(s.quiet)+len(refused) == 0 {
 		return set
 	}
-	return slices.DeleteFunc(slices.Clone(set), func(a actions.Action) bool { return slices.Contains(m.misnamed[b], a) || s.has(a) })
+	return slices.DeleteFunc(slices.Clone(set), func(a actions.Action) bool {
+		return slices.Contains(m.misnamed[b], a) || s.has(a) || slices.Contains(refused, a)
+	})
 }

@@ -218,6 +218,7 @@ type Learned struct {
 	SinceNs  state.Ns // when Action came to be chosen, by the clock of Step; 0: not known
 	SeenNs   state.Ns // when a communicator of the Key's shape was last there, to a day; 0: now. A store's own, the core leaves it alone
 	Evidence map[actions.Action]Estimate
+	Refused  []actions.Action // they hung their ranks or gave wrong elements where somebody measured them: nobody tries them here
 
 	Diagnosis   agents.Diagnosis // last
 	DiagnosisNs state.Ns         // when, by the clock of Step; 0: never
@@ -309,6 +310,7 @@ type BucketView struct {
 	Reward       Reward           // what Choices and Ledger count
 	MostCTAs     int              // of our kernels, where Beside or the program leaves fewer than a set has otherwise; 0: as many as these are
 	Beside       int              // kernels that may wait beside one of these, where that is why
+	Refused      []actions.Action // that are never tried, for they hung their ranks or gave wrong elements when they were measured
 	Silent       []actions.Action // that are not tried any more, since nobody heard of their trials
 	Fixed        bool             // numerics are, so it keeps NCCL's default
 	Note         string           // why nothing is chosen, when so

@@ -11,7 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"dynamiccl/actions"
@@ -216,6 +218,12 @@ func anyLearned() *rapid.Generator[tuner.Learned] {
 			}
 			l.Evidence[anyAction().Draw(t, "action")] = e
 		}
+		for range rapid.IntRange(0, 3).Draw(t, "refused") {
+			if a := anyAction().Draw(t, "action"); a != actions.Default && a != l.Action && !slices.Contains(l.Refused, a) {
+				l.Refused = append(l.Refused, a)
+			}
+		}
+		slices.SortFunc(l.Refused, func(a, b actions.Action) int { return strings.Compare(a.String(), b.String()) })
 		return l
 	})
 }

@@ -155,7 +155,7 @@ func (r *Resilient) Load(machine, arch string, ncclVersion int, shape state.Shap
 }
 
 func clone(l tuner.Learned) tuner.Learned {
-	l.Evidence = maps.Clone(l.Evidence)
+	l.Evidence, l.Refused = maps.Clone(l.Evidence), slices.Clone(l.Refused)
 	return l
 }
 

@@ -34,6 +34,7 @@ type valueJSON struct {
 	Diagnosis string         `json:"diagnosis,omitempty"`
 	DiagNs    state.Ns       `json:"diagnosed_ns,omitempty"`
 	Evidence  []evidenceJSON `json:"evidence,omitempty"`
+	Refused   []string       `json:"refused,omitempty"`
 }
 
 type evidenceJSON struct {
@@ -84,7 +85,23 @@ func normalise(l tuner.Learned) (tuner.Learned, error) {
 		evidence[a] = e
 	}
 	l.Evidence = evidence
-	return l, nil
+	err := checkRefused(&l)
+	return l, err
+}
+
+// checkRefused sorts them. What is refused is not chosen, and the default never is.
+func checkRefused(l *tuner.Learned) error {
+	l.Refused = slices.Clone(l.Refused)
+	slices.SortFunc(l.Refused, func(a, b actions.Action) int { return strings.Compare(a.String(), b.String()) })
+	for i, a := range l.Refused {
+		if err := checkAction(a); err != nil {
+			return err
+		}
+		if a == actions.Default || a == l.Action || i > 0 && a == l.Refused[i-1] {
+			return fmt.Errorf("%v is refused and is the choice, the default, or refused twice: %w", a, ErrInvalid)
+		}
+	}
+	return nil
 }
 
 // isCost is false for NaN too.
@@ -117,6 +134,9 @@ func encodeValueAs(version string, key []byte, l tuner.Learned) ([]byte, error) 
 		v.Evidence = append(v.Evidence, evidenceJSON{a.String(), e.N, e.MeanNs, e.VarLog})
 	}
 	slices.SortFunc(v.Evidence, func(a, b evidenceJSON) int { return strings.Compare(a.Action, b.Action) })
+	for _, a := range l.Refused {
+		v.Refused = append(v.Refused, a.String())
+	}
 	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encoding record: %w: %w", ErrInvalid, err)
@@ -179,6 +199,13 @@ func decodeValueAs(version string, key, value []byte) (tuner.Learned, error) {
 			l.Evidence = make(map[actions.Action]tuner.Estimate, len(v.Evidence))
 		}
 		l.Evidence[a] = tuner.Estimate{N: e.N, MeanNs: e.MeanNs, VarLog: e.VarLog}
+	}
+	for _, name := range v.Refused {
+		a, err := actions.Parse(name)
+		if err != nil {
+			return bad("%v", err)
+		}
+		l.Refused = append(l.Refused, a)
 	}
 	if l, err = normalise(l); err != nil {
 		return bad("%v", err)

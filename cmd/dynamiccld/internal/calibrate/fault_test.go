@@ -1,6 +1,8 @@
 package calibrate
 
 import (
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,9 +67,38 @@ func TestFailsLater(t *testing.T) {
 		if _, known := l.Evidence[best]; err != nil || l.Action == best || known || w.tried[best] != 2 || len(r.Warnings) != 1 {
 			t.Errorf("%s: %v, stored %s, %s was measured %d times: %q", outcome, err, l.Action, best, w.tried[best], r.Warnings)
 		}
+		if !slices.Equal(l.Refused, []actions.Action{best}) {
+			t.Errorf("%s: %v are refused", outcome, l.Refused)
+		}
 		if cost, ok := w.cost(bucket, l.Action); !ok || r.Shapes[0].Buckets[0].Choice != l.Action.String() || l.CostNs < 0.99*cost {
 			t.Errorf("%s: %s stored with %.0f ns, %+v", outcome, l.Action, l.CostNs, r.Shapes[0].Buckets)
 		}
+	}
+}
+
+// What failed is refused by the store from that moment on, whatever is measured further, and no more once it has run in a later calibration.
+func TestRefusedUntilItRuns(t *testing.T) {
+	bucket := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
+	path := filepath.Join(t.TempDir(), "store.db")
+	calibrate := func(fails actions.Action) tuner.Learned {
+		w := newWorld(t, "h200x4-nvlink-quiet")
+		if fails != actions.Default {
+			w.faults[fails] = forced.NewFault(forced.Hung, "no answer")
+		}
+		_, _, err := w.calibrate(t.Context(), func(o *Options) {
+			o.Store, o.Collectives, o.Smallest, o.Largest = path, []string{"AllReduce"}, 64<<10, 64<<10
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.learned(path)[bucket]
+	}
+	best := calibrate(actions.Default).Action
+	if l := calibrate(best); l.Action == best || !slices.Equal(l.Refused, []actions.Action{best}) {
+		t.Errorf("%s failed: %s is stored, %v refused", best, l.Action, l.Refused)
+	}
+	if l := calibrate(actions.Default); l.Action != best || len(l.Refused) != 0 {
+		t.Errorf("%s runs again: %s is stored, %v refused", best, l.Action, l.Refused)
 	}
 }
 

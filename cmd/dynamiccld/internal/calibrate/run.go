@@ -185,11 +185,14 @@ func (r *runner) target(ctx context.Context, at target, ends time.Time) (err err
 		why = strings.TrimSuffix(why, "; it said:")
 		r.result.Warnings = append(r.result.Warnings, "left out: "+why)
 		over := !r.o.Now().Before(t.ends) // ranks that hang are waited for, and starting others takes as long
-		r.progress.say("%s; left out, and %s", why, map[bool]string{false: "the ranks are started again", true: "the time is up"}[over])
+		r.progress.say("%s; left out, also by daemons that use this store, and %s", why, map[bool]string{false: "the ranks are started again", true: "the time is up"}[over])
 		if at.action == actions.Default {
 			at.bucket.done, at.bucket.err = true, errors.New("NCCL's default fails: "+why)
 		} else {
 			t.bar(at.bucket, at.action, fault)
+			if err := r.refuse(at.bucket, at.action, key); err != nil {
+				return err
+			}
 		}
 		if over {
 			return nil
@@ -215,6 +218,11 @@ func (r *runner) settle(t *tuning, key tuner.Key, end bool) error {
 	for _, b := range t.buckets {
 		if l, ok := t.learned(b, key); ok && !b.kept && (b.done || end) {
 			l.SinceNs = state.Ns(r.o.Now().UnixNano())
+			earlier, _, err := r.stored(l.Key)
+			if err != nil {
+				return err
+			}
+			l.Refused = b.refused(earlier.Refused)
 			batch, of = append(batch, l), append(of, b)
 		}
 	}

@@ -40,8 +40,9 @@ type Bucket struct {
 	ExpectedSD  float64    `json:"expected_sd,omitempty"`      // standard deviation of its logarithm
 	Calls       uint64     `json:"calls"`
 	Exploring   bool       `json:"exploring"`
-	Reward      string     `json:"reward,omitempty"` // "exposed": times are what calls add to their step; "": what they take
-	Silent      []string   `json:"silent,omitempty"` // that are hardly tried any more: no times came of their trials, or of too few calls
+	Reward      string     `json:"reward,omitempty"`  // "exposed": times are what calls add to their step; "": what they take
+	Refused     []string   `json:"refused,omitempty"` // that are never tried: they hung their ranks or gave wrong elements when calibrate measured them
+	Silent      []string   `json:"silent,omitempty"`  // that are hardly tried any more: no times came of their trials, or of too few calls
 	Note        string     `json:"note,omitempty"`
 	MostCTAs    int        `json:"most_ctas,omitempty"`      // of our kernels; 0: as many as there are choices of
 	Beside      int        `json:"kernels_beside,omitempty"` // that may wait on a GPU beside one of these, where that is why
@@ -157,6 +158,9 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 		DiagnosedBefore: v.DiagnosedBefore, MeasuredAt: instant(v.MeasuredNs, nowNs, now),
 		Counter: finite(v.CusumCounter, 0), Signal: finite(v.CusumSignal, 0),
 		Tried: make([]Tried, 0, len(v.Choices)), Bucket: v.Bucket,
+	}
+	for _, a := range v.Refused {
+		b.Refused = append(b.Refused, a.String())
 	}
 	for _, a := range v.Silent {
 		b.Silent = append(b.Silent, a.String())

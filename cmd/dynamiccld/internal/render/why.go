@@ -41,6 +41,9 @@ func Why(w io.Writer, b control.Bucket, graphs []control.Replay, now time.Time) 
 		}
 		fmt.Fprintf(t, "  places\tat most %d CTAs: %s\n", b.MostCTAs, why)
 	}
+	if len(b.Refused) > 0 {
+		fmt.Fprintf(t, "  never tried\t%s: hung its ranks, or gave wrong elements, when calibrate measured it; another calibrate tries it again\n", strings.Join(b.Refused, ", "))
+	}
 	if len(b.Silent) > 0 {
 		fmt.Fprintf(t, "  hardly tried\t%s: no times came of their trials, or of too few calls\n", strings.Join(b.Silent, ", "))
 	}
