@@ -6,8 +6,9 @@
 # Needs what `make all carrier kernels` left in bin/ and lib/, two or more GPUs and Python's nvidia.nccl of 2.28.9 or 2.32.3, or
 # NCCL_LIB=FILE, a libnccl.so.2 of one of them. With 2.28.9 the carrier gives the type that DYNAMICCL_CARRIER_TYPE says (gdaki), with
 # 2.32.3 the one that GIN_TYPE says (2, Proxy; 3, GDAKI; both).
-# Environment: TIME=30 seconds a phase; GBS=0.2 of a capped link; FAULTS="quiet;latency_us 1.3;gbs 0.2;quiet again" other phases: what each asks of the carrier; NODES=2; COLLECTIVES, SIZES; MPS=1 and RANKS=N: so many ranks share
-# the GPUs under CUDA's multi-process service, on two contexts (one GPU is enough for nodes of a rank each). Exit: as of bench.
+# Environment: TIME=30 seconds a phase; GBS=0.2 of a capped link; FAULTS="quiet;latency_us 1.3;gbs 0.2;quiet again" other phases:
+# what each asks of the carrier; NODES=2; COLLECTIVES, SIZES; MPS=1 and RANKS=N: so many ranks share the GPUs under CUDA's
+# multi-process service, on two contexts (one GPU is enough for nodes of a rank each). Exit: as of bench.
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."

@@ -5,8 +5,8 @@
 # from 1 by is what such a comparison can miss.
 # Environment: STEPS="sockets nvlink watching host graphs", and cpu-load (over sockets, all CPUs busy for a while); nccl-choices (NVLink without
 # our kernels); graphs-comms (graphs of three communicators, captured at once); calibrated (graphs of what `calibrate` found, without trials);
-# host-parts (what of it is which library's); registered and calibrated-registered, the same of registered memory, which want NCCL 2.31 or newer; socket-settings, of NCCL's own that no plan
-# can choose; TIME=45 seconds of a phase that learns, a third of it for the others; LOAD_SIZE=N connections or threads of a load (24, or one a
+# registered and calibrated-registered, the same of registered memory, which want NCCL 2.31 or newer; host-parts (which library's share of host
+# is which); socket-settings, of NCCL's own that no plan can choose; TIME=45 seconds of a phase that learns, a third of it for the others; LOAD_SIZE=N connections or threads of a load (24, or one a
 # CPU); NODES=N machines that sockets stand between (one a GPU); NCCL_LIB=FILE another libnccl.so.2; MPS=1 and RANKS=N: so many ranks share the
 # GPUs under CUDA's multi-process service (one is enough for nodes of a rank each) over sockets, and in watching, host and graphs over sockets,
 # too, or with NODES=1, NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1 as ranks of one node.

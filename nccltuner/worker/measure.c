@@ -74,7 +74,8 @@ static int one_way(const struct shape *shape) { return shape->collective == BROA
 
 /* A replay between two events. Stream calls of a small size take the host longer than the GPU, and their time would be the
  * host's: a gate holds the stream until all of them are enqueued, and one call more, not timed, takes what ranks' gates
- * open apart; where a rank may be done with it before others have come, as a broadcast's root, they meet besides. Free ones have no gate: their time is what a program sees that keeps no further ahead. */
+ * open apart; where a rank may be done with it before others have come, as a broadcast's root, they meet besides. Free
+ * ones have no gate: their time is what a program sees that keeps no further ahead. */
 static int replay_timed(struct worker *worker, const struct replay *replay, int i) {
   if (replay->numGraphs == 0) {
     if (replay->mode != MODE_FREE)

@@ -15,15 +15,16 @@ import (
 
 // refuse has the store say it.
 func (r *runner) refuse(b *bucket, a actions.Action, key tuner.Key) error {
-	key.Bucket = b.Bucket
-	l, ok, err := r.stored(key)
+	stored, err := r.stored(key)
 	if err != nil {
 		return err
 	}
+	l, ok := stored[b.Bucket]
 	if !ok {
 		if b.us == 0 {
 			return nil // nothing was measured, so nothing was in force
 		}
+		key.Bucket = b.Bucket
 		ns := b.us * 1e3
 		l = tuner.Learned{Key: key, Action: actions.Default, CostNs: ns, Default: ns, Calls: 1, SinceNs: state.Ns(r.o.Now().UnixNano()),
 			Evidence: map[actions.Action]tuner.Estimate{actions.Default: {N: 1, MeanNs: ns}}}
@@ -38,14 +39,14 @@ func (r *runner) refuse(b *bucket, a actions.Action, key tuner.Key) error {
 	return r.store.Put([]tuner.Learned{l})
 }
 
-// stored is what the store has of a bucket.
-func (r *runner) stored(key tuner.Key) (l tuner.Learned, ok bool, err error) {
+// stored is what the store has of a target, by bucket.
+func (r *runner) stored(key tuner.Key) (map[state.Bucket]tuner.Learned, error) {
 	all, err := r.store.Load(key.Machine, key.GPUArch, key.NCCLVersion, key.Shape)
-	i := slices.IndexFunc(all, func(l tuner.Learned) bool { return l.Key.Bucket == key.Bucket })
-	if err != nil || i < 0 {
-		return l, false, err
+	by := make(map[state.Bucket]tuner.Learned, len(all))
+	for _, l := range all {
+		by[l.Key.Bucket] = l
 	}
-	return all[i], true, nil
+	return by, err
 }
 
 // refused are those that failed now, and earlier ones that have not run now.

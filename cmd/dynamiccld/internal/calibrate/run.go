@@ -185,7 +185,11 @@ func (r *runner) target(ctx context.Context, at target, ends time.Time) (err err
 		why = strings.TrimSuffix(why, "; it said:")
 		r.result.Warnings = append(r.result.Warnings, "left out: "+why)
 		over := !r.o.Now().Before(t.ends) // ranks that hang are waited for, and starting others takes as long
-		r.progress.say("%s; left out, also by daemons that use this store, and %s", why, map[bool]string{false: "the ranks are started again", true: "the time is up"}[over])
+		leftOut := "left out"
+		if at.action != actions.Default {
+			leftOut += ", also by daemons that use this store,"
+		}
+		r.progress.say("%s; %s and %s", why, leftOut, map[bool]string{false: "the ranks are started again", true: "the time is up"}[over])
 		if at.action == actions.Default {
 			at.bucket.done, at.bucket.err = true, errors.New("NCCL's default fails: "+why)
 		} else {
@@ -218,16 +222,18 @@ func (r *runner) settle(t *tuning, key tuner.Key, end bool) error {
 	for _, b := range t.buckets {
 		if l, ok := t.learned(b, key); ok && !b.kept && (b.done || end) {
 			l.SinceNs = state.Ns(r.o.Now().UnixNano())
-			earlier, _, err := r.stored(l.Key)
-			if err != nil {
-				return err
-			}
-			l.Refused = b.refused(earlier.Refused)
 			batch, of = append(batch, l), append(of, b)
 		}
 	}
 	if len(batch) == 0 {
 		return nil
+	}
+	earlier, err := r.stored(key)
+	if err != nil {
+		return err
+	}
+	for i, b := range of {
+		batch[i].Refused = b.refused(earlier[b.Bucket].Refused)
 	}
 	if err := r.store.Put(batch); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"text/tabwriter"
 
+	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 
 	"dynamiccl/actions"
@@ -28,14 +29,10 @@ type bestOf struct {
 func scatter(all []*bestOf) (sd float64, freedom int) {
 	sum := 0.0
 	for _, b := range all {
-		mean := 0.0
-		for _, v := range b.defaults {
-			mean += v / float64(len(b.defaults))
+		if own := len(b.defaults) - 1; own > 0 {
+			sum += stat.Variance(b.defaults, nil) * float64(own)
+			freedom += own
 		}
-		for _, v := range b.defaults {
-			sum += (v - mean) * (v - mean)
-		}
-		freedom += max(0, len(b.defaults)-1)
 	}
 	if freedom == 0 {
 		return 0, 0
