@@ -50,7 +50,7 @@ __device__ __forceinline__ uint32_t allReduceBulkOf(const Call &c, const Bulk &b
         eachPack<1>(in, [&](size_t i) { return sumInbox<S, T>(d, (Op)c.op, i, own, inbox, b.packs); },
                     [&](size_t i, uint4 sum) { keep(i, sum, [&](int r) { return memoryOf(b, r, mine); }); });
       else
-        eachPack<1>(in, [&](size_t i) { return sumPeers<S, T>(d, (Op)c.op, i, own.load(i), [&](int r) { return reads ? (const uint4 *)sendOf(d, b, r) + from : inbox + r * b.packs; }); },
+        eachPack<1>(in, [&](size_t i) { return sumPeers<S, T>(d, (Op)c.op, i, own, [&](int r) { return reads ? (const uint4 *)sendOf(d, b, r) + from : inbox + r * b.packs; }); },
                     [&](size_t i, uint4 sum) { keep(i, sum, [&](int r) { return (uint4 *)recvOf(d, b, r) + from; }); });
     }
     if (third < rounds.count && !writes) {

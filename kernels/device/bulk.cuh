@@ -77,13 +77,13 @@ __device__ __forceinline__ uint4 sumInbox(const Domain &d, Op op, size_t i, cons
     if (r < d.nRanks) parts[r] = !S::kWhole && r == d.rank ? own.load(i) : *(r == d.rank ? (const uint4 *)own.at + i : at);
   return sumRanks<S, T>(d, op, parts);
 }
-/* The same of what lies at from(peer), which is in a window. */
+/* The same of what lies at from(peer). */
 template <class S, typename T, typename From>
-__device__ __forceinline__ uint4 sumPeers(const Domain &d, Op op, size_t i, uint4 own, From from) {
+__device__ __forceinline__ uint4 sumPeers(const Domain &d, Op op, size_t i, const Buffer<S, T, uint4> &own, From from) {
   uint4 parts[S::kRanks];
 #pragma unroll
   for (int r = 0; r < S::kRanks; r++)
-    if (r < d.nRanks) parts[r] = r == d.rank ? own : from(r)[i];
+    if (r < d.nRanks) parts[r] = r == d.rank ? own.load(i) : from(r)[i];
   return sumRanks<S, T>(d, op, parts);
 }
 

@@ -23,14 +23,22 @@ __device__ __forceinline__ void sendPacks(const Domain &d, size_t packs, const T
 /* The place of this rank's part in a peer's buffer. */
 __device__ __forceinline__ uint4 *ownPart(const Domain &d, char *buffer, size_t packs) { return (uint4 *)buffer + d.rank * packs; }
 
-/* Where each peer's part is takes reads of its own, so it is found once for all packs: calls that come here are long. */
+/* Where each rank's part is takes reads of its own, so it is found once for all packs: calls that come here are long. */
 template <class S, typename T>
-__device__ __forceinline__ void sumDirectly(const Domain &d, const Bulk &b, Op op, size_t packs, const Buffer<S, T, uint4> &own, const Buffer<S, T, uint4> &recv) {
-  const uint4 *parts[S::kRanks];
+__device__ __forceinline__ void sumDirectly(const Domain &d, const Bulk &b, Op op, size_t packs, const T *own, T *recv) {
+  const uint4 *at[S::kRanks];
 #pragma unroll
   for (int r = 0; r < S::kRanks; r++)
-    if (r < d.nRanks && r != d.rank) parts[r] = ownPart(d, sendOf(d, b, r), packs);
-  eachPack<1>(packs, [&](size_t i) { return sumPeers<S, T>(d, op, i, own.load(i), [&](int r) { return parts[r]; }); }, [&](size_t i, uint4 sum) { recv.store(i, sum); });
+    if (r < d.nRanks) at[r] = r == d.rank ? (const uint4 *)own : ownPart(d, sendOf(d, b, r), packs);
+  eachPack<1>(packs,
+              [&](size_t i) {
+                uint4 parts[S::kRanks];
+#pragma unroll
+                for (int r = 0; r < S::kRanks; r++)
+                  if (r < d.nRanks) parts[r] = at[r][i];
+                return sumRanks<S, T>(d, op, parts);
+              },
+              [&](size_t i, uint4 sum) { ((uint4 *)recv)[i] = sum; });
 }
 
 template <class S, typename T>
@@ -49,7 +57,7 @@ __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bul
       const size_t mine = half(d, b, call, step) + d.rank * slot;
       sendPacks<S>(d, rounds.in(step), send, c.count, from, [&](int r) { return memoryOf(b, r, mine); });
     }
-    if (step > 0 && direct) sumDirectly<S, T>(d, b, (Op)c.op, packs, own, recv);
+    if (step > 0 && direct) sumDirectly<S, T>(d, b, (Op)c.op, packs, own.at, recv.at);
     else if (step > 0) {
       const uint4 *slots = memoryOf(b, d.rank, half(d, b, call, step - 1));
       const Buffer<S, T, uint4> given = own.behind(before), sums = recv.behind(before);
@@ -134,8 +142,7 @@ __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b,
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
-    const size_t mine = half(d, b, call, step) + d.rank * slot;
-    const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : memoryOf(b, r, mine); };
+    const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : memoryOf(b, r, half(d, b, call, step) + d.rank * slot); };
     if (step < rounds.count) {
       if (direct && swaps) swapParts(d, b, packs, (uint4 *)recv);
       else sendPacks<S>(d, rounds.in(step), send, c.count, from, to);
