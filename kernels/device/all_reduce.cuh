@@ -52,16 +52,30 @@ __device__ __forceinline__ Bits sumPacks(const Domain &d, Op op, const Bits (&pa
   for (int k = 0; k < kRanks; k++) {
     if (k >= d.nRanks) break;
     const Pack<T, Bits> p = packOf<T>(parts[inOrder(d, k)]);
+    const auto add = [&](int e, typename N::Wide x) { sum[e] = k == 0 ? x : kept<N>(sum[e] + x); };
+    if constexpr (N::kPairs) {
 #pragma unroll
-    for (int e = 0; e < kElements; e++) sum[e] = k == 0 ? N::up(p.elements[e]) : kept<N>(sum[e] + N::up(p.elements[e]));
+      for (int e = 0; e < kElements; e += 2) {
+        const float2 two = N::up(p.pairs[e / 2]);
+        add(e, two.x), add(e + 1, two.y);
+      }
+    } else {
+#pragma unroll
+      for (int e = 0; e < kElements; e++) add(e, N::up(p.elements[e]));
+    }
   }
   if (op == Op::avg) {
 #pragma unroll
     for (int e = 0; e < kElements; e++) sum[e] = finish(Op::avg, sum[e], d.nRanks);
   }
   Pack<T, Bits> out;
+  if constexpr (N::kPairs) {
 #pragma unroll
-  for (int e = 0; e < kElements; e++) out.elements[e] = N::down(sum[e]);
+    for (int e = 0; e < kElements; e += 2) out.pairs[e / 2] = N::down(sum[e], sum[e + 1]);
+  } else {
+#pragma unroll
+    for (int e = 0; e < kElements; e++) out.elements[e] = N::down(sum[e]);
+  }
   return out.bits;
 }
 

@@ -31,25 +31,31 @@ __device__ __forceinline__ uint32_t allReduceBulkOf(const Call &c, const Bulk &b
     const bool writes = barriers.all & kRecv; /* known behind the first step */
     if (step < rounds.count && !reads) {
       const size_t from = rounds.first(step);
+      const size_t inbox = half(d, b, call, step) + d.rank * b.packs;
       eachPeersPack<S>(d, rounds.in(step), [&](int r, size_t i) { return r * part + from + i < packs; }, [&](int r, size_t i) { return send.load(r * part + from + i); },
-                       [&](int r, size_t i, uint4 bits) { half(d, b, r, call, step)[d.rank * b.packs + i] = bits; });
+                       [&](int r, size_t i, uint4 bits) { memoryOf(b, r, inbox)[i] = bits; });
     }
     if (second < rounds.count) {
-      const size_t from = d.rank * part + rounds.first(second), most = from >= packs ? 0 : packs - from, in = rounds.in(second);
-      const uint4 *inbox = half(d, b, d.rank, call, second);
-      const auto at = [&](int r) { return reads ? (const uint4 *)sendOf(d, b, r) + from : inbox + r * b.packs; };
-      const auto to = [&](int r) { return writes ? (uint4 *)recvOf(d, b, r) + from : half(d, b, r, call, second) + outbox + d.rank * b.packs; };
-      eachPack<1>(in < most ? in : most, [&](size_t i) { return sumPeers<S, T>(d, (Op)c.op, i, send.load(from + i), at); },
-                  [&](size_t i, uint4 sum) {
+      const size_t from = d.rank * part + rounds.first(second), most = from >= packs ? 0 : packs - from, in = rounds.in(second) < most ? rounds.in(second) : most;
+      const size_t mine = half(d, b, call, second) + outbox + d.rank * b.packs;
+      const uint4 *inbox = memoryOf(b, d.rank, half(d, b, call, second));
+      const Buffer<S, T, uint4> own = send.behind(from), sums = recv.behind(from);
+      const auto keep = [&](size_t i, uint4 sum, auto to) {
 #pragma unroll
-                    for (int k = 1; k < S::kRanks; k++)
-                      if (k < d.nRanks) to(peerOf(d, k))[i] = sum;
-                    recv.store(from + i, sum);
-                  });
+        for (int k = 1; k < S::kRanks; k++)
+          if (k < d.nRanks) to(peerOf(d, k))[i] = sum;
+        sums.store(i, sum);
+      };
+      if (!writes)
+        eachPack<1>(in, [&](size_t i) { return sumInbox<S, T>(d, (Op)c.op, i, own, inbox, b.packs); },
+                    [&](size_t i, uint4 sum) { keep(i, sum, [&](int r) { return memoryOf(b, r, mine); }); });
+      else
+        eachPack<1>(in, [&](size_t i) { return sumPeers<S, T>(d, (Op)c.op, i, own, [&](int r) { return reads ? (const uint4 *)sendOf(d, b, r) + from : inbox + r * b.packs; }); },
+                    [&](size_t i, uint4 sum) { keep(i, sum, [&](int r) { return (uint4 *)recvOf(d, b, r) + from; }); });
     }
     if (third < rounds.count && !writes) {
       const size_t from = rounds.first(third);
-      const uint4 *sums = half(d, b, d.rank, call, third) + outbox;
+      const uint4 *sums = memoryOf(b, d.rank, half(d, b, call, third) + outbox);
       eachPeersPack<S>(d, rounds.in(third), [&](int r, size_t i) { return r * part + from + i < packs; }, [&](int r, size_t i) { return sums[r * b.packs + i]; },
                        [&](int r, size_t i, uint4 bits) { recv.store(r * part + from + i, bits); });
     }

@@ -29,7 +29,7 @@ __device__ __forceinline__ uint32_t broadcastBulkOf(const Call &c, const Bulk &b
   const Rounds rounds(part, slot);
   /* Where what rank r is to have from part of, in this round, is left by rank from. */
   const auto place = [&](int r, int from, int of, uint32_t round) {
-    return direct ? (uint4 *)recvOf(d, b, r) + partOf(of) + rounds.first(round) : half(d, b, r, call, round) + from * slot;
+    return direct ? (uint4 *)recvOf(d, b, r) + partOf(of) + rounds.first(round) : memoryOf(b, r, half(d, b, call, round) + from * slot);
   };
   if (d.rank == root && send.at != recv.at) eachPack<4>(packs, [&](size_t i) { return send.load(i); }, [&](size_t i, uint4 bits) { recv.store(i, bits); });
   for (uint32_t step = 0; step < rounds.count + 2; step++) {
@@ -41,7 +41,7 @@ __device__ __forceinline__ uint32_t broadcastBulkOf(const Call &c, const Bulk &b
     }
     if (second < rounds.count && d.rank != root) {
       const size_t from = partOf(d.rank) + rounds.first(second), most = from >= packs ? 0 : packs - from, in = rounds.in(second);
-      const uint4 *given = direct ? (const uint4 *)recv.at + from : half(d, b, d.rank, call, second) + root * slot;
+      const uint4 *given = direct ? (const uint4 *)recv.at + from : memoryOf(b, d.rank, half(d, b, call, second) + root * slot);
       eachPack<4>(in < most ? in : most, [&](size_t i) { return given[i]; },
                   [&](size_t i, uint4 bits) {
 #pragma unroll
@@ -53,7 +53,7 @@ __device__ __forceinline__ uint32_t broadcastBulkOf(const Call &c, const Bulk &b
     if (third < rounds.count && d.rank != root && !direct) {
       const size_t from = rounds.first(third);
       eachPeersPack<S>(d, rounds.in(third), [&](int r, size_t i) { return r != root && partOf(r) + from + i < packs; },
-                       [&](int r, size_t i) { return half(d, b, d.rank, call, third)[r * slot + i]; },
+                       [&](int r, size_t i) { return memoryOf(b, d.rank, half(d, b, call, third))[r * slot + i]; },
                        [&](int r, size_t i, uint4 bits) { recv.store(partOf(r) + from + i, bits); });
     }
     if (step <= rounds.count && !barriers.next()) break;

@@ -35,11 +35,13 @@ __device__ __forceinline__ void inBulkCall(const Call &c, const Bulk &b, size_t 
   });
 }
 
-/* Of a rank's memory, the half of a call's round: 2 * nRanks times b.packs. */
-__device__ __forceinline__ uint4 *half(const Domain &d, const Bulk &b, int of, uint32_t call, uint32_t round) {
+/* The half of a call's round, 2 * nRanks times b.packs: where it begins in each rank's memory. What is the same for all ranks is found
+ * once, for all packs: finding it again takes more instructions than a pack does. */
+__device__ __forceinline__ size_t half(const Domain &d, const Bulk &b, uint32_t call, uint32_t round) {
   uint32_t h = DYN_KERNEL_MUTATE == DYN_KERNEL_MUTATE_BULK_HALF ? 0 : (call + round) & 1;
-  return (uint4 *)b.memory[of] + h * (2 * d.nRanks * b.packs);
+  return h * (2 * d.nRanks * b.packs);
 }
+__device__ __forceinline__ uint4 *memoryOf(const Bulk &b, int rank, size_t at) { return (uint4 *)b.memory[rank] + at; }
 
 /* Packs of a part, in rounds of the same size but for the last ones, which may be empty. */
 struct Rounds {
@@ -65,13 +67,23 @@ __device__ __forceinline__ void eachPeersPack(const Domain &d, size_t packs, The
   }
 }
 
-/* Pack i of what a rank adds up: its own, and what lies at from(peer). */
+/* Pack i of what a rank adds up: its own, and what each peer left in a part of inbox. */
+template <class S, typename T>
+__device__ __forceinline__ uint4 sumInbox(const Domain &d, Op op, size_t i, const Buffer<S, T, uint4> &own, const uint4 *inbox, size_t part) {
+  uint4 parts[S::kRanks];
+  const uint4 *at = inbox + i;
+#pragma unroll
+  for (int r = 0; r < S::kRanks; r++, at += part)
+    if (r < d.nRanks) parts[r] = !S::kWhole && r == d.rank ? own.load(i) : *(r == d.rank ? (const uint4 *)own.at + i : at);
+  return sumRanks<S, T>(d, op, parts);
+}
+/* The same of what lies at from(peer). */
 template <class S, typename T, typename From>
-__device__ __forceinline__ uint4 sumPeers(const Domain &d, Op op, size_t i, uint4 own, From from) {
+__device__ __forceinline__ uint4 sumPeers(const Domain &d, Op op, size_t i, const Buffer<S, T, uint4> &own, From from) {
   uint4 parts[S::kRanks];
 #pragma unroll
   for (int r = 0; r < S::kRanks; r++)
-    if (r < d.nRanks) parts[r] = r == d.rank ? own : from(r)[i];
+    if (r < d.nRanks) parts[r] = r == d.rank ? own.load(i) : from(r)[i];
   return sumRanks<S, T>(d, op, parts);
 }
 

@@ -96,6 +96,7 @@ union Pack {
   static constexpr int kElements = (int)(sizeof(Bits) / sizeof(T));
   Bits bits;
   T elements[kElements];
+  uint32_t pairs[sizeof(Bits) / sizeof(uint32_t)]; /* of elements of 16 bits */
   __device__ Pack() : bits() {}
 };
 

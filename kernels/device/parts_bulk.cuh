@@ -23,6 +23,24 @@ __device__ __forceinline__ void sendPacks(const Domain &d, size_t packs, const T
 /* The place of this rank's part in a peer's buffer. */
 __device__ __forceinline__ uint4 *ownPart(const Domain &d, char *buffer, size_t packs) { return (uint4 *)buffer + d.rank * packs; }
 
+/* Where each rank's part is takes reads of its own, so it is found once for all packs: calls that come here are long. */
+template <class S, typename T>
+__device__ __forceinline__ void sumDirectly(const Domain &d, const Bulk &b, Op op, size_t packs, const T *own, T *recv) {
+  const uint4 *at[S::kRanks];
+#pragma unroll
+  for (int r = 0; r < S::kRanks; r++)
+    if (r < d.nRanks) at[r] = r == d.rank ? (const uint4 *)own : ownPart(d, sendOf(d, b, r), packs);
+  eachPack<1>(packs,
+              [&](size_t i) {
+                uint4 parts[S::kRanks];
+#pragma unroll
+                for (int r = 0; r < S::kRanks; r++)
+                  if (r < d.nRanks) parts[r] = at[r][i];
+                return sumRanks<S, T>(d, op, parts);
+              },
+              [&](size_t i, uint4 sum) { ((uint4 *)recv)[i] = sum; });
+}
+
 template <class S, typename T>
 __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bulk &b, uint32_t call, uint32_t passed) {
   const Domain &d = c.domain;
@@ -35,13 +53,15 @@ __device__ __forceinline__ uint32_t reduceScatterBulkOf(const Call &c, const Bul
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
-    if (step < rounds.count && !direct)
-      sendPacks<S>(d, rounds.in(step), send, c.count, from, [&](int r) { return half(d, b, r, call, step) + d.rank * slot; });
-    if (step > 0) {
-      const uint4 *slots = half(d, b, d.rank, call, step - 1);
-      const auto at = [&](int r) { return direct ? ownPart(d, sendOf(d, b, r), packs) : slots + r * slot; };
-      eachPack<1>(rounds.in(step - 1), [&](size_t i) { return sumPeers<S, T>(d, (Op)c.op, i, own.load(before + i), at); },
-                  [&](size_t i, uint4 sum) { recv.store(before + i, sum); });
+    if (step < rounds.count && !direct) {
+      const size_t mine = half(d, b, call, step) + d.rank * slot;
+      sendPacks<S>(d, rounds.in(step), send, c.count, from, [&](int r) { return memoryOf(b, r, mine); });
+    }
+    if (step > 0 && direct) sumDirectly<S, T>(d, b, (Op)c.op, packs, own.at, recv.at);
+    else if (step > 0) {
+      const uint4 *slots = memoryOf(b, d.rank, half(d, b, call, step - 1));
+      const Buffer<S, T, uint4> given = own.behind(before), sums = recv.behind(before);
+      eachPack<1>(rounds.in(step - 1), [&](size_t i) { return sumInbox<S, T>(d, (Op)c.op, i, given, slots, slot); }, [&](size_t i, uint4 sum) { sums.store(i, sum); });
     }
     if ((direct ? step > 0 : step < rounds.count) && !barriers.next()) break;
   }
@@ -72,7 +92,8 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
-    const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : half(d, b, r, call, step) + d.rank * slot; };
+    const size_t slotAt = half(d, b, call, step) + d.rank * slot;
+    const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : memoryOf(b, r, slotAt); };
     if (step < rounds.count)
       eachPack<4>(rounds.in(step), [&](size_t i) { return send.load(from + i); },
                   [&](size_t i, uint4 bits) {
@@ -81,7 +102,7 @@ __device__ __forceinline__ uint32_t allGatherBulkOf(const Call &c, const Bulk &b
                       if (k < d.nRanks) to(peerOf(d, k))[i] = bits;
                     if (send.at != mine) own.store(from + i, bits);
                   });
-    if (step > 0 && !direct) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
+    if (step > 0 && !direct) takePacks<S>(d, memoryOf(b, d.rank, half(d, b, call, step - 1)), slot, rounds.in(step - 1), recv, c.count, before);
     if (step < rounds.count && !barriers.next()) break;
   }
   return barriers.passed;
@@ -121,14 +142,14 @@ __device__ __forceinline__ uint32_t allToAllBulkOf(const Call &c, const Bulk &b,
   const Rounds rounds(packs, direct ? packs : slot);
   for (uint32_t step = 0; step <= rounds.count; step++) {
     const size_t from = rounds.first(step), before = from - rounds.each;
-    const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : half(d, b, r, call, step) + d.rank * slot; };
+    const auto to = [&](int r) { return direct ? ownPart(d, recvOf(d, b, r), packs) : memoryOf(b, r, half(d, b, call, step) + d.rank * slot); };
     if (step < rounds.count) {
       if (direct && swaps) swapParts(d, b, packs, (uint4 *)recv);
       else sendPacks<S>(d, rounds.in(step), send, c.count, from, to);
       if (given.at != own.at)
         eachPack<4>(rounds.in(step), [&](size_t i) { return given.load(from + i); }, [&](size_t i, uint4 bits) { own.store(from + i, bits); });
     }
-    if (step > 0 && !direct) takePacks<S>(d, half(d, b, d.rank, call, step - 1), slot, rounds.in(step - 1), recv, c.count, before);
+    if (step > 0 && !direct) takePacks<S>(d, memoryOf(b, d.rank, half(d, b, call, step - 1)), slot, rounds.in(step - 1), recv, c.count, before);
     if (step < rounds.count && !barriers.next()) break;
   }
   return barriers.passed;

@@ -176,7 +176,7 @@ __device__ __forceinline__ void exchangeInBulk(const Call &c, const Bulk &b, con
   const Byte *send = (const Byte *)c.send;
   Byte *recv = (Byte *)c.recv;
   const Differing &parts = inBlock<Differing>();
-  const auto slotAt = [&](int of, int from, uint32_t round) { return (Byte *)(half(d, b, of, call, round) + from * slot); };
+  const auto slotAt = [&](int of, int from, uint32_t round) { return (Byte *)memoryOf(b, of, half(d, b, call, round) + from * slot); };
   const auto copyOwn = [&](uint32_t until) { copyOwnPart(c, p, until, owns); };
   uint32_t passed = b.passed[blockIdx.x], rounds = 1;
   Agreed all = {};

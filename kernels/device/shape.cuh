@@ -55,6 +55,8 @@ struct Buffer {
   T *at;
   size_t count;
   __device__ Buffer(const void *at, size_t count) : at((T *)at), count(count) {}
+  /* What is behind so many packs of it. */
+  __device__ __forceinline__ Buffer behind(size_t packs) const { return Buffer(at + packs * P::kElements, count - packs * P::kElements); }
   __device__ bool direct(size_t first) const { return S::kWhole || (((size_t)at & (sizeof(Bits) - 1)) == 0 && first + P::kElements <= count); }
 
   __device__ __forceinline__ Bits load(size_t pack) const {

@@ -27,7 +27,8 @@ __device__ __forceinline__ void eachPack(size_t packs, Load load, Store store) {
 #pragma unroll
     for (int u = 0; u < kAtOnce; u++) store(i + u * stride, loaded[u]);
   }
-  for (; i < packs; i += stride) store(i, load(i));
+  if (kAtOnce > 1) /* else the compiler would have the loop twice */
+    for (; i < packs; i += stride) store(i, load(i));
 }
 
 /* store(peer, u, load(peer, u)) of things 0 to kAtOnce - 1 of every peer, as far as they are there, beginning at another peer
