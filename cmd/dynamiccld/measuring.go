@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -16,6 +18,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/launch"
 	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/cmd/internal/ending"
 )
 
 // measuring is what commands need that measure NCCL on this machine's GPUs.
@@ -45,6 +48,27 @@ func (m *measuring) setup(a *app) (launch.Setup, error) {
 		a.note(note)
 	}
 	return setup, nil
+}
+
+// connected is the context of a command that has something to clear away when it ends: a lost connection ends it in order, as Ctrl-C
+// does, but not under nohup.
+func connected(parent context.Context) (ctx context.Context, release func()) {
+	if signal.Ignored(syscall.SIGHUP) {
+		return parent, func() {}
+	}
+	return ending.Also(parent, syscall.SIGHUP)
+}
+
+// keeping is that of one that has measurements to keep, too: who read what it says may be gone with the connection, or have heard
+// enough, and measuring goes on.
+func keeping(parent context.Context) (ctx context.Context, release func()) {
+	unread := make(chan os.Signal, 1)
+	signal.Notify(unread, syscall.SIGPIPE) // not Ignore, which ranks would inherit
+	ctx, stop := connected(parent)
+	return ctx, func() {
+		stop()
+		signal.Stop(unread)
+	}
 }
 
 func sameFile(a, b string) bool {

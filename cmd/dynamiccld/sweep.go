@@ -86,7 +86,9 @@ communicator is destroyed.`,
 		Args: wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.named = cmd.Flags().Changed("collectives")
-			return a.sweep(cmd.Context(), f)
+			ctx, release := keeping(cmd.Context())
+			defer release()
+			return a.sweep(ctx, f)
 		},
 	}
 	flags := cmd.Flags()
