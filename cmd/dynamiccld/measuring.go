@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -42,7 +43,7 @@ func (m *measuring) flags(cmd *cobra.Command) {
 func (m *measuring) setup(a *app) (launch.Setup, error) {
 	setup := m.prepare(a, config.Config{})
 	if setup.Why != "" {
-		return setup, errors.New(setup.Why)
+		return setup, errors.New("nothing is measured: " + strings.TrimPrefix(setup.Why, launch.PlainNCCL))
 	}
 	for _, note := range setup.Notes {
 		a.note(note)
@@ -170,11 +171,18 @@ func (m *measuring) checkFlags(ranks *int, nodes int, check func() error) error 
 	if err := check(); err != nil {
 		return usageError(err)
 	}
-	for _, f := range []struct{ name, path string }{{"worker", m.worker}, {"nccl-lib", m.nccl}} {
-		if f.path == "" {
+	for _, f := range []struct {
+		name string
+		path *string
+	}{{"worker", &m.worker}, {"nccl-lib", &m.nccl}} {
+		if *f.path == "" {
 			continue
 		}
-		if _, err := os.Stat(f.path); err != nil {
+		_, err := os.Stat(*f.path)
+		if err == nil {
+			*f.path, err = filepath.Abs(*f.path) // a name without a slash would be looked for elsewhere
+		}
+		if err != nil {
 			return usageError(fmt.Errorf("--%s: %w", f.name, err))
 		}
 	}

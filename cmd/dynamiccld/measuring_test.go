@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"dynamiccl/cmd/dynamiccld/internal/workers"
 )
 
 // Choices are of one version of NCCL: where python3 brings another library than the loader finds, that is said, with its name.
@@ -53,6 +55,41 @@ func TestMeasuringSaysWhichNCCL(t *testing.T) {
 		m, ranks := measuring{worker: self, nccl: c.nccl}, 2
 		if err := m.find(t.Context(), a, &ranks); err != nil || !strings.Contains(said.String(), c.says) || (c.says == "") != (said.Len() == 0) {
 			t.Errorf("%s: %v, said %q", c.name, err, &said)
+		}
+	}
+}
+
+// What is named is taken: of a name without a slash the loader would take the library that it finds, and PATH the program.
+func TestNamedFilesAreTaken(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, name := range []string{ncclLibrary, workers.Name} {
+		if err := os.WriteFile(name, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, ranks := measuring{nccl: ncclLibrary, worker: workers.Name}, 2
+	if err := m.checkFlags(&ranks, 1, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if want := (measuring{nccl: filepath.Join(dir, ncclLibrary), worker: filepath.Join(dir, workers.Name)}); m != want {
+		t.Errorf("taken are %+v, want %+v", m, want)
+	}
+}
+
+// Without the plugin nothing is measured, and nobody hears that something runs.
+func TestMeasuringWithoutPlugin(t *testing.T) {
+	w := newWorld(t)
+	nccl, worker := filepath.Join(t.TempDir(), ncclLibrary), filepath.Join(t.TempDir(), workers.Name)
+	for _, path := range []string{nccl, worker} {
+		if err := os.WriteFile(path, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, command := range []string{"sweep", "calibrate", "bench"} {
+		said, code := w.run(command+" --plugin-dir /nowhere --nccl-lib "+nccl+" --worker "+worker, "", "CUDA_VISIBLE_DEVICES=0,1")
+		if code != exitFailed || strings.Contains(said, "running as plain NCCL") || !strings.Contains(said, "nothing is measured: ") || !strings.Contains(said, "make plugin") {
+			t.Errorf("%s: exit code %d, says %s", command, code, said)
 		}
 	}
 }
