@@ -41,6 +41,9 @@ func (m *measuring) flags(cmd *cobra.Command) {
 
 // setup is what a program of the app would get; its notes go to standard error.
 func (m *measuring) setup(a *app) (launch.Setup, error) {
+	for _, warning := range config.EnvWarnings(a.environ) {
+		a.note(warning)
+	}
 	setup := m.prepare(a, config.Config{})
 	if setup.Why != "" {
 		return setup, errors.New("nothing is measured: " + strings.TrimPrefix(setup.Why, launch.PlainNCCL))

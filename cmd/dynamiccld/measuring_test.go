@@ -94,6 +94,20 @@ func TestMeasuringWithoutPlugin(t *testing.T) {
 	}
 }
 
+// A variable that ranks do not know, or not with this value, would change what is measured, and does not.
+func TestMeasuringSaysWhatRanksDoNotKnow(t *testing.T) {
+	var said bytes.Buffer
+	a := &app{stderr: &said, environ: []string{"DYNAMICCL_NO_KERNEL=1", "DYNAMICCL_GIN=yes", "PATH=/"}, getenv: func(string) string { return "" }}
+	if _, err := new(measuring).setup(a); err == nil {
+		t.Error("a plugin was found")
+	}
+	for _, want := range []string{"DYNAMICCL_NO_KERNEL is not known; did you mean DYNAMICCL_NO_KERNELS?", `DYNAMICCL_GIN is "yes", and ranks want 0 or 1`} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("it does not say %q: %s", want, &said)
+		}
+	}
+}
+
 // What is named twice is measured once: of two choices of one size no plan can be made, and of a mean it would be twice the share.
 func TestNamedTwice(t *testing.T) {
 	twice := []string{"AllReduce", "AllGather", "allreduce", "AllReduce"}
