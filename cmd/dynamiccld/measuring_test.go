@@ -155,6 +155,8 @@ func TestBadFlagsNeedNoGPUs(t *testing.T) {
 		"calibrate --nodes=":         "--nodes" + empty,
 		"eval --learners=":           "--learners" + empty,
 		"sweep --sizes=1K,,2K":       `--sizes: ""`,
+		"sweep --sizes 1K --max 1G":  "--sizes are the sizes themselves: leave out --min, --max and --factor, or --sizes",
+		"sweep --sizes 1K --min 0":   "--sizes are the sizes themselves",
 		"sweep --nodes 0":            "--nodes 0: want 1 or more",
 		"sweep --nodes 65":           "65 ranks: want 1 to 64",
 		"sweep --ranks -1":           "-1 ranks: want 1 to 64",
