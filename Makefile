@@ -106,7 +106,7 @@ clean:
 	$(MAKE) --no-print-directory -C kernels/carrier clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: gpu-bundle
 gpu-bundle: ## all that the GPU scripts run, built here for a machine with GPUs, but neither Go nor a network; ARCH=sm_90; NCCL_TESTS=DIR: nccl-tests too

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -235,5 +236,26 @@ func TestPlantedMistakesAreFound(t *testing.T) {
 	gone := tree{map[string]string{"docs/design.md": design}, map[string]bool{"docs/design.md": true, "docs/design/a.md": true}}
 	if lost, _ := gone.lostDecisions(); len(lost) != 2 {
 		t.Errorf("decisions that nobody has written: %q", lost)
+	}
+}
+
+// TestMakeHelp: `make help` lists every target that says what it is for.
+func TestMakeHelp(t *testing.T) {
+	text, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := exec.Command("make", "-s", "--no-print-directory", "-C", "..", "help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := regexp.MustCompile(`(?m)^([^\s:#]+):.*##`).FindAllStringSubmatch(string(text), -1)
+	if len(targets) < 20 {
+		t.Errorf("only %d targets say what they are for", len(targets))
+	}
+	for _, target := range targets {
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target[1]) + `\s`).Match(listed) {
+			t.Errorf("make help does not list %s", target[1])
+		}
 	}
 }

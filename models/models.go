@@ -62,7 +62,7 @@ func Open(file string) (Learners, error) {
 	}
 	l, err := open(file)
 	if err != nil {
-		return Learners{}, fmt.Errorf("policy file %s: %w; name a file that `dynamiccld train` wrote, or none for the policy in this program", file, err)
+		return Learners{}, fmt.Errorf("policy file %s: %w; name a file that `dynamiccld train` wrote, or leave it out for the policy in this program", file, err)
 	}
 	return Learners{policy: l}, nil
 }

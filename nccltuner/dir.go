@@ -28,6 +28,7 @@ const (
 	RunsLockName   = "runs.lock"  // shared by every `dynamiccld run` while it lives (decision 21)
 	StartLockName  = "start.lock" // held by the one `dynamiccld run` that starts a daemon
 	DaemonLogName  = "daemon.log" // of a daemon that was started by `dynamiccld run`
+	StoreName      = "store.db"   // of a user who has no folder for it
 )
 
 // DirPath says where the shared files are (docs/design.md, decision 1). Ranks follow the same rule in C. getenv is

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"time"
 )
@@ -29,6 +30,7 @@ func (c *Changes) reset() {
 // one listing.
 type Scanner struct {
 	dir   *Dir
+	kept  map[string]bool // names of files there that are not ranks'
 	files map[string]*file
 	scans uint64
 	stamp fileStamp // of the directory when it was listed last
@@ -51,15 +53,22 @@ type file struct {
 	said    bool
 }
 
-// NewScanner makes a scanner that has seen nothing.
-func NewScanner(d *Dir) *Scanner {
-	return &Scanner{dir: d, files: map[string]*file{}, buf: make([]byte, 32<<10), alive: Process.Alive}
+// NewScanner makes a scanner that has seen nothing. It passes over the files of paths, which a user may have put into the directory:
+// a store, a trace.
+func NewScanner(d *Dir, paths ...string) *Scanner {
+	s := &Scanner{dir: d, kept: map[string]bool{}, files: map[string]*file{}, buf: make([]byte, 32<<10), alive: Process.Alive}
+	for _, path := range paths {
+		if filepath.Dir(path) == filepath.Clean(d.path) {
+			s.kept[filepath.Base(path)] = true
+		}
+	}
+	return s
 }
 
 // ours are the files of the directory that are neither record nor ring.
 func ours(name []byte) bool {
 	switch string(name) {
-	case DaemonLockName, joinLockName, SocketName, RunsLockName, StartLockName, DaemonLogName:
+	case DaemonLockName, joinLockName, SocketName, RunsLockName, StartLockName, DaemonLogName, StoreName:
 		return true
 	}
 	return false
@@ -81,7 +90,7 @@ func (s *Scanner) Scan(c *Changes) error {
 	s.scans++
 	s.fresh = s.fresh[:0]
 	err := listDir(s.dir.fd, s.buf, func(name []byte, ino uint64) {
-		if ours(name) {
+		if ours(name) || s.kept[string(name)] {
 			return
 		}
 		f := s.files[string(name)] // no copy of the name is made here

@@ -303,6 +303,17 @@ func TestQuietDirectoryIsNotListed(t *testing.T) {
 	x.expect(x.s.Scan, "-"+ring)
 }
 
+// A store or a trace that a user keeps in the directory is nobody's stray file; the same names elsewhere mean nothing here.
+func TestScanPassesOverWhatIsKept(t *testing.T) {
+	x := newScanTest(t)
+	x.s = NewScanner(x.d, filepath.Join(x.d.Path(), "mine.db"), x.d.Path()+"/trace.csv", "/elsewhere/notes.txt", "", "none")
+	for _, name := range []string{StoreName, "mine.db", "trace.csv", "notes.txt"} {
+		putFile(t, x.d, name, []byte("hello"))
+	}
+	x.expect(x.s.Scan, "!notes.txt")
+	x.expect(x.s.Sweep, "")
+}
+
 // With how many scans it would cost to list the directory each time.
 func BenchmarkScanNothingNew(b *testing.B) {
 	for _, files := range []uint64{9, 300} {

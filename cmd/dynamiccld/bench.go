@@ -77,7 +77,7 @@ left of such luck: it is the base under another name.
 
 --out appends JSON lines: the machine and the flags, the rounds, a summary for each phase
 with what the daemons' detectors said in it, and what the daemons say at the end. Ctrl-C
-ends the run and keeps what was measured.`,
+or a lost connection (not under nohup) ends the run and keeps what was measured.`,
 		Example: `  dynamiccld bench
   dynamiccld bench --arms plain,run,observe --phases quiet:60s,compute:60s,quiet:60s --out bench.jsonl
   dynamiccld bench --nodes 4 --phases quiet:2m,network:2m --sizes 1K,64K,1M --collectives AllReduce
@@ -167,7 +167,9 @@ func (a *app) bench(cmd *cobra.Command, f *benchFlags) error {
 		return err
 	}
 	o.Program, o.Now, o.Progress, o.Report, o.Terminal = build().Version, a.now, a.stderr, a.stdout, a.onTerminal()
-	err = paired.Run(cmd.Context(), *o)
+	ctx, release := keeping(cmd.Context())
+	defer release()
+	err = paired.Run(ctx, *o)
 	if errors.Is(err, paired.ErrWrong) {
 		return fmt.Errorf("%w\nnothing of this run is to be trusted; where it began is said above; NCCL_DEBUG=INFO says what ran", err)
 	}

@@ -44,7 +44,7 @@ The learner itself asks for the measurements that tell it most: collectives, siz
 bytes to 64 MiB, communicators of all GPUs and of half of them. CUDA graphs are timed, as a serving program
 replays them, and every result is checked. What is certain goes into the store of serve
 and run, and a table says what was found. The machine should be idle; a warning says when
-it was not. Ctrl-C keeps what was settled.
+it was not. Ctrl-C or a lost connection (not under nohup) keeps what was settled.
 
 A choice needs three measurements of NCCL's default and two of its own, and to be better
 by more than 2% beyond doubt. It holds for the machine, NCCL and communicator shape that
@@ -148,7 +148,9 @@ func (a *app) calibrate(cmd *cobra.Command, f *calibrateFlags) error {
 	if o.Environ, err = f.environ(a, slices.ContainsFunc(o.Shapes, func(s state.Shape) bool { return s.Nodes > 1 }), false); err != nil {
 		return err
 	}
-	result, err := calibrate.Run(cmd.Context(), *o)
+	ctx, release := keeping(cmd.Context())
+	defer release()
+	result, err := calibrate.Run(ctx, *o)
 	if len(result.Shapes) == 0 {
 		return err
 	}

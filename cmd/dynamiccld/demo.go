@@ -60,7 +60,9 @@ than 1.02 times NCCL's default.`,
 			if f, ok := a.stdout.(*os.File); ok {
 				o.Redraw = term.IsTerminal(int(f.Fd()))
 			}
-			return demo.Run(cmd.Context(), o)
+			ctx, release := connected(cmd.Context())
+			defer release()
+			return demo.Run(ctx, o)
 		},
 	}
 	cmd.Flags().SortFlags = false

@@ -24,7 +24,7 @@ It ends with exit code 1 when something fails.`,
 			cfg := loaded.Config
 			v := build()
 			report := doctor.Run(cmd.Context(), doctor.Host{
-				Getenv: a.getenv, EUID: a.euid, Root: a.sysroot, Dir: cfg.Dir, StorePath: cfg.Store, ConfigErr: err, ConfigWarnings: loaded.Warnings,
+				Getenv: a.getenv, EUID: a.euid, Root: a.sysroot, Dir: cfg.Dir, StorePath: cfg.Store, TracePath: cfg.Trace, ConfigErr: err, ConfigWarnings: loaded.Warnings,
 				Version: v.Version, ABI: v.ABI, Client: a.asking(cfg.Dir),
 			})
 			if asJSON {

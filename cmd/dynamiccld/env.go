@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/launch"
 	"dynamiccl/cmd/dynamiccld/internal/render"
@@ -30,7 +31,7 @@ daemon that does not live: until one does, programs run as with plain NCCL.`,
 				return err
 			}
 			setup := p.prepare(a, cfg)
-			notes := setup.Notes
+			notes := append(config.EnvWarnings(a.environ), setup.Notes...)
 			if setup.Why != "" {
 				notes = append(notes, setup.Why)
 			}

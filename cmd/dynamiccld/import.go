@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -73,7 +74,7 @@ serve logs when a communicator joins, and --ranks and --nodes where rules leave 
 			if to.store != "" {
 				err = f.intoStore(&report, to.store, rules)
 			} else {
-				err = a.intoDaemon(cmd, &report, to, text)
+				err = a.intoDaemon(cmd, &report, to, text, rules)
 			}
 			if err != nil {
 				return err
@@ -124,7 +125,7 @@ func (a *app) readRules(ctx context.Context, name string) (text string, rules []
 	}
 }
 
-func (a *app) intoDaemon(cmd *cobra.Command, report *importReport, to source, text string) error {
+func (a *app) intoDaemon(cmd *cobra.Command, report *importReport, to source, text string, rules []actions.Rule) error {
 	client, cfg, err := a.client(to.dir)
 	if err != nil {
 		return err
@@ -134,11 +135,33 @@ func (a *app) intoDaemon(cmd *cobra.Command, report *importReport, to source, te
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(st.Comms, func(c control.CommStatus) bool { return c.Active }) {
+	var shapes []state.Shape
+	for _, c := range st.Comms {
+		if c.Active {
+			shapes = append(shapes, state.Shape{Ranks: c.Ranks, Nodes: c.Nodes})
+		}
+	}
+	if len(shapes) == 0 {
 		return errors.New("nothing was imported: no communicator is tuned at the moment, and a daemon takes rules over for those that are; start the program first, or import into a store file")
+	}
+	if err := holds(rules, once(shapes)); err != nil {
+		return err
 	}
 	_, err = client.Import(cmd.Context(), text)
 	return err
+}
+
+// holds says where no choice of any of the shapes comes of rules.
+func holds(rules []actions.Rule, shapes []state.Shape) error {
+	var names []string
+	for _, s := range shapes {
+		if choices, _ := actions.ChoicesFor(rules, s.Nodes, s.Ranks); len(choices) > 0 {
+			return nil
+		}
+		names = append(names, fmt.Sprintf("%s on %s", units.Count(s.Ranks, "rank"), units.Count(s.Nodes, "node")))
+	}
+	return fmt.Errorf("nothing was imported: for %s no rule holds for most of a size bucket, from a power of two up to the next, and choices are kept by these; correct min_bytes and max_bytes, or nNodes and nRanks",
+		strings.Join(names, ", "))
 }
 
 func (f importFlags) intoStore(report *importReport, path string, rules []actions.Rule) error {
@@ -157,6 +180,9 @@ func (f importFlags) intoStore(report *importReport, path string, rules []action
 	shapes, err := f.shapes(rules)
 	if err != nil {
 		return usageError(err)
+	}
+	if err := holds(rules, shapes); err != nil {
+		return err
 	}
 	for _, s := range shapes {
 		if _, split := actions.ChoicesFor(rules, s.Nodes, s.Ranks); len(split) > 0 {

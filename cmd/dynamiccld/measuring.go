@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -16,6 +19,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/launch"
 	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/cmd/dynamiccld/internal/workers"
+	"dynamiccl/cmd/internal/ending"
 )
 
 // measuring is what commands need that measure NCCL on this machine's GPUs.
@@ -37,14 +41,38 @@ func (m *measuring) flags(cmd *cobra.Command) {
 
 // setup is what a program of the app would get; its notes go to standard error.
 func (m *measuring) setup(a *app) (launch.Setup, error) {
+	for _, warning := range config.EnvWarnings(a.environ) {
+		a.note(warning)
+	}
 	setup := m.prepare(a, config.Config{})
 	if setup.Why != "" {
-		return setup, errors.New(setup.Why)
+		return setup, errors.New("nothing is measured: " + strings.TrimPrefix(setup.Why, launch.PlainNCCL))
 	}
 	for _, note := range setup.Notes {
 		a.note(note)
 	}
 	return setup, nil
+}
+
+// connected is the context of a command that has something to clear away when it ends: a lost connection ends it in order, as Ctrl-C
+// does, but not under nohup.
+func connected(parent context.Context) (ctx context.Context, release func()) {
+	if signal.Ignored(syscall.SIGHUP) {
+		return parent, func() {}
+	}
+	return ending.Also(parent, syscall.SIGHUP)
+}
+
+// keeping is that of one that has measurements to keep, too: who read what it says may be gone with the connection, or have heard
+// enough, and measuring goes on.
+func keeping(parent context.Context) (ctx context.Context, release func()) {
+	unread := make(chan os.Signal, 1)
+	signal.Notify(unread, syscall.SIGPIPE) // not Ignore, which ranks would inherit
+	ctx, stop := connected(parent)
+	return ctx, func() {
+		stop()
+		signal.Stop(unread)
+	}
 }
 
 func sameFile(a, b string) bool {
@@ -146,11 +174,18 @@ func (m *measuring) checkFlags(ranks *int, nodes int, check func() error) error 
 	if err := check(); err != nil {
 		return usageError(err)
 	}
-	for _, f := range []struct{ name, path string }{{"worker", m.worker}, {"nccl-lib", m.nccl}} {
-		if f.path == "" {
+	for _, f := range []struct {
+		name string
+		path *string
+	}{{"worker", &m.worker}, {"nccl-lib", &m.nccl}} {
+		if *f.path == "" {
 			continue
 		}
-		if _, err := os.Stat(f.path); err != nil {
+		_, err := os.Stat(*f.path)
+		if err == nil {
+			*f.path, err = filepath.Abs(*f.path) // a name without a slash would be looked for elsewhere
+		}
+		if err != nil {
 			return usageError(fmt.Errorf("--%s: %w", f.name, err))
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"dynamiccl/cmd/dynamiccld/internal/workers"
 )
 
 // Choices are of one version of NCCL: where python3 brings another library than the loader finds, that is said, with its name.
@@ -53,6 +55,55 @@ func TestMeasuringSaysWhichNCCL(t *testing.T) {
 		m, ranks := measuring{worker: self, nccl: c.nccl}, 2
 		if err := m.find(t.Context(), a, &ranks); err != nil || !strings.Contains(said.String(), c.says) || (c.says == "") != (said.Len() == 0) {
 			t.Errorf("%s: %v, said %q", c.name, err, &said)
+		}
+	}
+}
+
+// What is named is taken: of a name without a slash the loader would take the library that it finds, and PATH the program.
+func TestNamedFilesAreTaken(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, name := range []string{ncclLibrary, workers.Name} {
+		if err := os.WriteFile(name, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, ranks := measuring{nccl: ncclLibrary, worker: workers.Name}, 2
+	if err := m.checkFlags(&ranks, 1, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if want := (measuring{nccl: filepath.Join(dir, ncclLibrary), worker: filepath.Join(dir, workers.Name)}); m != want {
+		t.Errorf("taken are %+v, want %+v", m, want)
+	}
+}
+
+// Without the plugin nothing is measured, and nobody hears that something runs.
+func TestMeasuringWithoutPlugin(t *testing.T) {
+	w := newWorld(t)
+	nccl, worker := filepath.Join(t.TempDir(), ncclLibrary), filepath.Join(t.TempDir(), workers.Name)
+	for _, path := range []string{nccl, worker} {
+		if err := os.WriteFile(path, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, command := range []string{"sweep", "calibrate", "bench"} {
+		said, code := w.run(command+" --plugin-dir /nowhere --nccl-lib "+nccl+" --worker "+worker, "", "CUDA_VISIBLE_DEVICES=0,1")
+		if code != exitFailed || strings.Contains(said, "running as plain NCCL") || !strings.Contains(said, "nothing is measured: ") || !strings.Contains(said, "make plugin") {
+			t.Errorf("%s: exit code %d, says %s", command, code, said)
+		}
+	}
+}
+
+// A variable that ranks do not know, or not with this value, would change what is measured, and does not.
+func TestMeasuringSaysWhatRanksDoNotKnow(t *testing.T) {
+	var said bytes.Buffer
+	a := &app{stderr: &said, environ: []string{"DYNAMICCL_NO_KERNEL=1", "DYNAMICCL_GIN=yes", "PATH=/"}, getenv: func(string) string { return "" }}
+	if _, err := new(measuring).setup(a); err == nil {
+		t.Error("a plugin was found")
+	}
+	for _, want := range []string{"DYNAMICCL_NO_KERNEL is not known; did you mean DYNAMICCL_NO_KERNELS?", `DYNAMICCL_GIN is "yes", and ranks want 0 or 1`} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("it does not say %q: %s", want, &said)
 		}
 	}
 }
@@ -104,6 +155,8 @@ func TestBadFlagsNeedNoGPUs(t *testing.T) {
 		"calibrate --nodes=":         "--nodes" + empty,
 		"eval --learners=":           "--learners" + empty,
 		"sweep --sizes=1K,,2K":       `--sizes: ""`,
+		"sweep --sizes 1K --max 1G":  "--sizes are the sizes themselves: leave out --min, --max and --factor, or --sizes",
+		"sweep --sizes 1K --min 0":   "--sizes are the sizes themselves",
 		"sweep --nodes 0":            "--nodes 0: want 1 or more",
 		"sweep --nodes 65":           "65 ranks: want 1 to 64",
 		"sweep --ranks -1":           "-1 ranks: want 1 to 64",

@@ -170,7 +170,7 @@ func (r *runner) run(cmd *cobra.Command, args []string) error {
 
 // plain says that the program has none of the variables, and keeps the report from asking what became of them.
 func (r *runner) plain() {
-	r.setup.Why = "running as plain NCCL: with this run's variables the environment is longer than the kernel takes; shorten it, or the command's arguments"
+	r.setup.Why = launch.PlainNCCL + "with this run's variables the environment is longer than the kernel takes; shorten it, or the command's arguments"
 	r.say("%s", r.setup.Why)
 }
 
@@ -179,7 +179,7 @@ func (r *runner) plain() {
 func (r *runner) arrange(ctx, patience context.Context, flags *pflag.FlagSet) bool {
 	loaded, err := config.Load(config.Sources{Host: r.host(), Env: r.environ, Flags: flags})
 	if err != nil {
-		r.say("running as plain NCCL: %v", err)
+		r.say(launch.PlainNCCL+"%v", err)
 		return false
 	}
 	for _, warning := range loaded.Warnings {
@@ -197,7 +197,7 @@ func (r *runner) arrange(ctx, patience context.Context, flags *pflag.FlagSet) bo
 		return false
 	}
 	if err := r.need(ctx, patience, flags); err != nil {
-		r.say("running as plain NCCL: %v", err)
+		r.say(launch.PlainNCCL+"%v", err)
 		return false
 	}
 	return true

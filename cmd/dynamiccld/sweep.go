@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,6 +24,7 @@ type sweepFlags struct {
 	smallest, largest        string
 	factor                   uint64
 	named                    bool // collectives are
+	ranged                   bool // --min, --max or --factor is given
 }
 
 // Largest sizes unless somebody asks for another, as the recorded tables have them.
@@ -86,7 +88,10 @@ communicator is destroyed.`,
 		Args: wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.named = cmd.Flags().Changed("collectives")
-			return a.sweep(cmd.Context(), f)
+			f.ranged = slices.ContainsFunc([]string{"min", "max", "factor"}, cmd.Flags().Changed)
+			ctx, release := keeping(cmd.Context())
+			defer release()
+			return a.sweep(ctx, f)
 		},
 	}
 	flags := cmd.Flags()
@@ -99,7 +104,7 @@ communicator is destroyed.`,
 	flags.StringVar(&f.smallest, "min", "1K", "smallest size, as nccl-tests count: of the whole buffer")
 	flags.StringVar(&f.largest, "max", "", "largest size (default 256M, on several nodes 4M)")
 	flags.Uint64Var(&f.factor, "factor", 4, "from one size to the next")
-	flags.StringSliceVar(&f.sizes, "sizes", nil, "the sizes themselves")
+	flags.StringSliceVar(&f.sizes, "sizes", nil, "the sizes themselves, without those three")
 	flags.StringSliceVar(&f.choices, "choices", nil, "what to force (default: all that ranks can run); 'default' alone forces nothing")
 	flags.StringSliceVar(&f.channels, "channels", nil, "channels of Ring and Tree (default: those that learners try)")
 	flags.BoolVar(&f.o.Exact, "exact-channels", false, "no row where another number of channels or CTAs runs than asked for")
@@ -203,6 +208,9 @@ func (f *sweepFlags) parse() error {
 
 func (f *sweepFlags) parseSizes() ([]uint64, error) {
 	if len(f.sizes) > 0 {
+		if f.ranged {
+			return nil, errors.New("--sizes are the sizes themselves: leave out --min, --max and --factor, or --sizes")
+		}
 		sizes, err := parseSizes(f.sizes)
 		if err != nil {
 			return nil, err

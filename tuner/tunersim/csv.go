@@ -39,6 +39,7 @@ func ReadTable(r io.Reader) (*Table, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the header: %w: %w", ErrBadTable, err)
 	}
+	header[0] = strings.TrimPrefix(header[0], "\ufeff") // as spreadsheets write it
 	at := make([]int, len(columns))
 	for i, name := range columns {
 		at[i] = slices.Index(header, name)

@@ -189,6 +189,18 @@ func TestReadTableIgnoresMoreColumns(t *testing.T) {
 	}
 }
 
+// Spreadsheets write a mark of the byte order before the first column.
+func TestReadTableOfASpreadsheet(t *testing.T) {
+	table, err := ReadTable(strings.NewReader("\ufeff" + strings.ReplaceAll(tiny, "\n", "\r\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := ReadTable(strings.NewReader(tiny))
+	if err != nil || table.Machine != plain.Machine || len(table.points) != len(plain.points) {
+		t.Errorf("%+v, want %+v; %v", table, plain, err)
+	}
+}
+
 // Our kernels stand in the algorithm's column; tables from before there were several have none there.
 func TestReadTableWithKernels(t *testing.T) {
 	in := header

@@ -14,10 +14,16 @@ const Told = 300 * time.Millisecond
 
 // Context ends with the first of the signals. Once it was told, the next one does to the program what it does to any.
 func Context(signals ...os.Signal) context.Context {
-	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	ctx, _ := Also(context.Background(), signals...)
+	return ctx
+}
+
+// Also ends a context with these signals too, until release.
+func Also(parent context.Context, signals ...os.Signal) (ctx context.Context, release func()) {
+	ctx, stop := signal.NotifyContext(parent, signals...)
 	context.AfterFunc(ctx, func() {
 		time.Sleep(Told)
 		stop()
 	})
-	return ctx
+	return ctx, stop
 }

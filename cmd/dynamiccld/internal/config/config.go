@@ -69,7 +69,7 @@ func defaultStore(h Host, dir string) string {
 	if home := h.Getenv("HOME"); filepath.IsAbs(home) {
 		return filepath.Join(home, ".local", "state", "dynamiccl", "store.db")
 	}
-	return filepath.Join(dir, "store.db")
+	return filepath.Join(dir, nccltuner.StoreName)
 }
 
 // Paths are the configuration files that are looked up when none is named, the first that exists is read: a user's own

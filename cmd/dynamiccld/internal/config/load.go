@@ -192,6 +192,7 @@ func (l *Loaded) decode(path string, data []byte) error {
 }
 
 func (l *Loaded) loadEnv(environ []string) error {
+	l.Warnings = append(l.Warnings, EnvWarnings(environ)...)
 	k := koanf.New(".")
 	provider := env.Provider(".", env.Opt{
 		Prefix:      EnvPrefix,
@@ -201,12 +202,6 @@ func (l *Loaded) loadEnv(environ []string) error {
 				if f.env() == name && value != "" {
 					return f.key, value
 				}
-			}
-			if !isOther(name) && !slices.ContainsFunc(fields, func(f field) bool { return f.env() == name }) {
-				l.Warnings = append(l.Warnings, fmt.Sprintf("environment variable %s is not known; did you mean %s?", name, nearestEnv(name)))
-			}
-			if text := rankWarning(name, value); text != "" {
-				l.Warnings = append(l.Warnings, text)
 			}
 			return "", nil
 		},
@@ -218,6 +213,23 @@ func (l *Loaded) loadEnv(environ []string) error {
 		f, _ := fieldOf(key)
 		return "environment variable " + f.env()
 	})
+}
+
+// EnvWarnings says which variables of ours nobody reads, or ranks not with their values.
+func EnvWarnings(environ []string) (texts []string) {
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		if !strings.HasPrefix(name, EnvPrefix) {
+			continue
+		}
+		if !isOther(name) && !slices.ContainsFunc(fields, func(f field) bool { return f.env() == name }) {
+			texts = append(texts, fmt.Sprintf("environment variable %s is not known; did you mean %s?", name, nearestEnv(name)))
+		}
+		if text := rankWarning(name, value); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return texts
 }
 
 // apply sets what a source gives. shell: it was typed by somebody who sees a working directory. origin names the source

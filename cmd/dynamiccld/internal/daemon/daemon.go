@@ -132,7 +132,7 @@ func openBy(wall func() time.Time, cfg config.Config, version string, log *slog.
 		return nil, errors.Join(err, dir.Close())
 	}
 	return &Daemon{cfg: cfg, trace: trace, version: version, log: log, started: time.Now(), wall: wall, sinceBoot: sinceBoot, startedBoot: sinceBoot(), busy: full(), dir: dir,
-		scanner: nccltuner.NewScanner(dir), comms: map[tuner.CommID]*comm{}, waiting: map[place]waiting{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, wall, log),
+		scanner: nccltuner.NewScanner(dir, cfg.Store, cfg.Trace), comms: map[tuner.CommID]*comm{}, waiting: map[place]waiting{}, captured: map[tuner.CommID]map[captured]uint64{}, core: core, memory: openMemory(cfg.Store, wall, log),
 		mask: wantedEvents, findingCounts: map[string]uint64{}, lastSaid: map[agents.Diagnosis]state.Ns{}, runOf: map[nccltuner.Process]uint64{}, said: map[string]bool{}}, nil
 }
 

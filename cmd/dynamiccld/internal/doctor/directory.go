@@ -112,7 +112,7 @@ func checkSpace(r *Report, dir string) {
 }
 
 // checkFiles looks at what ranks left in the directory and gives the processes that live.
-func checkFiles(r *Report, h Host) (pids []uint32) {
+func checkFiles(r *Report, h Host, daemon *control.Status) (pids []uint32) {
 	const check = "files"
 	dir, err := nccltuner.OpenDir(h.Dir)
 	if err != nil {
@@ -120,7 +120,11 @@ func checkFiles(r *Report, h Host) (pids []uint32) {
 		return nil
 	}
 	defer dir.Close()
-	scanner := nccltuner.NewScanner(dir)
+	kept := []string{h.StorePath, h.TracePath}
+	if daemon != nil {
+		kept = append(kept, daemon.StorePath)
+	}
+	scanner := nccltuner.NewScanner(dir, kept...)
 	defer scanner.Close()
 	var found nccltuner.Changes
 	if err := scanner.Scan(&found); err != nil {

@@ -28,6 +28,7 @@ type Host struct {
 	Root           string // prefix of /etc, /proc and the system's library directories; "" on a real host
 	Dir            string
 	StorePath      string
+	TracePath      string   // "": none
 	ConfigErr      error    // what is wrong with the settings; nil: nothing
 	ConfigWarnings []string // what was probably not meant
 	Version        string
@@ -82,7 +83,7 @@ func Run(ctx context.Context, h Host) Report {
 	daemon := checkDaemon(ctx, &r, h)
 	var pids []uint32
 	if usable {
-		pids = checkFiles(&r, h)
+		pids = checkFiles(&r, h, daemon)
 	}
 	checkProcesses(&r, h, pids)
 	checkStore(&r, h, daemon)

@@ -225,6 +225,19 @@ func TestGINVersions(t *testing.T) {
 	}
 }
 
+// Nobody is told to remove what was learned: a user without a home has the store among the shared files, and others may put it there.
+func TestStoreAmongSharedFiles(t *testing.T) {
+	for _, name := range []string{"store.db", "mine.db"} {
+		p := newPatient(t)
+		p.serve(fakebackend.Empty())
+		p.host.StorePath = filepath.Join(p.host.Dir, name)
+		p.makeStore()
+		if r := p.run(); r.Failures+r.Warnings != 0 {
+			t.Errorf("%s: %s", name, text(r))
+		}
+	}
+}
+
 // TestDoctorChangesNothing: not even the directory that ranks would make.
 func TestDoctorChangesNothing(t *testing.T) {
 	p := newPatient(t)

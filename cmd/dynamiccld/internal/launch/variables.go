@@ -52,6 +52,9 @@ type Wish struct {
 	TimesItself   bool              // the user has NCCL time its kernels, which needs no preload library
 }
 
+// PlainNCCL begins what is said of a program that runs without anything of ours.
+const PlainNCCL = "running as plain NCCL: "
+
 // Setup is what a program gets.
 type Setup struct {
 	Variables []Variable // in the order to print them; only what is not set yet
@@ -71,7 +74,7 @@ func Prepare(w Wish) Setup {
 		return s
 	}
 	if _, set := w.User[tunerVariable]; !set && w.PluginErr != nil {
-		s.Why = fmt.Sprintf("running as plain NCCL: %v", w.PluginErr)
+		s.Why = fmt.Sprint(PlainNCCL, w.PluginErr)
 		return s
 	}
 	s.otherBuild(w)

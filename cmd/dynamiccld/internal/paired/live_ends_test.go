@@ -1,6 +1,8 @@
 package paired
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -58,17 +60,39 @@ func TestLiveFaults(t *testing.T) {
 }
 
 func TestLiveStopped(t *testing.T) {
-	m := newMachine(t, "h200x4-nvlink-quiet")
 	args := []string{"--collectives", "AllReduce", "--sizes", "1K", "--phases", "network:50s,quiet:50s", "--load-size", "1", "--time", "stream"}
-	said, code := m.bench("phase 1 of 2", syscall.SIGINT, args...)
-	r := m.read()
-	if code != 1 || !strings.Contains(said, "stopped") || len(r.phases) != 1 || !r.end.Stopped || r.phases[0].Seconds > 20 {
-		t.Errorf("exit code %d, %d phases, %+v\n%s", code, len(r.phases), r.end, said)
-	}
-	if left, err := filepath.Glob("/dev/shm/" + forced.ScratchPrefix + "*"); err != nil || ofThisTest(left, r) {
-		t.Errorf("left: %v, %v", left, err)
+	var m *machine
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} { // Ctrl-C and a lost connection
+		m = newMachine(t, "h200x4-nvlink-quiet")
+		said, code := m.bench("phase 1 of 2", signal, args...)
+		r := m.read()
+		if code != 1 || !strings.Contains(said, "stopped") || len(r.phases) != 1 || !r.end.Stopped || r.phases[0].Seconds > 20 {
+			t.Errorf("%v: exit code %d, %d phases, %+v\n%s", signal, code, len(r.phases), r.end, said)
+		}
+		if left, err := filepath.Glob("/dev/shm/" + forced.ScratchPrefix + "*"); err != nil || ofThisTest(left, r) {
+			t.Errorf("%v: left: %v, %v", signal, left, err)
+		}
 	}
 	m.bench("phase 1 of 2", syscall.SIGKILL, args...) // and nothing outlives that either
+}
+
+// `bench 2>&1 | head`, or a tee that went with its connection: what is measured is in the file all the same.
+func TestLiveNobodyReads(t *testing.T) {
+	m := newMachine(t, "h200x4-nvlink-quiet")
+	reads, writes, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := m.command(t.Context(), "--collectives", "AllReduce", "--sizes", "1K", "--phases", "quiet:1s")
+	cmd.Stdout, cmd.Stderr = writes, writes
+	if err := errors.Join(reads.Close(), cmd.Start(), writes.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // with which code it ends, the shell says of the last of a pipe
+	m.alone()
+	if r := m.read(); len(r.phases) != 1 || r.end.Stopped { // that the report went nowhere is an error
+		t.Errorf("%d phases, the end: %+v; %v", len(r.phases), r.end, cmd.ProcessState)
+	}
 }
 
 // ofThisTest says that one of the folders is that of the result's daemon.

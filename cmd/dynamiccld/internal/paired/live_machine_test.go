@@ -70,14 +70,19 @@ func (m *machine) recorded(table string) string {
 
 func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }
 
+func (m *machine) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(m.root, "bin", "dynamiccld"), append([]string{"bench", "--ranks", "4", "--out", m.path("out.jsonl")}, args...)...)
+	cmd.Dir, cmd.Env = m.dir, m.environ
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
 // bench runs one to its end, or ends it with a signal once it says the text.
 func (m *machine) bench(when string, signal syscall.Signal, args ...string) (said string, code int) {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(m.Context(), mostTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(m.root, "bin", "dynamiccld"), append([]string{"bench", "--ranks", "4", "--out", m.path("out.jsonl")}, args...)...)
-	cmd.Dir, cmd.Env = m.dir, m.environ
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd := m.command(ctx, args...)
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
 	stderr, err := cmd.StderrPipe()

@@ -180,7 +180,7 @@ func (o *Options) Check() error {
 	case o.Hosts && o.Nodes < 2:
 		return errors.New("--hosts: one node has one daemon: want 2 nodes or more")
 	case o.CPUs < 0 || o.CPUs*o.Ranks > runtime.NumCPU():
-		return fmt.Errorf("--cpus-per-rank %d: want 0 to %d, for %d ranks on %d", o.CPUs, runtime.NumCPU()/o.Ranks, o.Ranks, runtime.NumCPU())
+		return fmt.Errorf("--cpus-per-rank %d: want 0 to %d, for %d ranks on %d CPUs", o.CPUs, runtime.NumCPU()/o.Ranks, o.Ranks, runtime.NumCPU())
 	case len(o.Arms) < 2 || len(o.Arms) > mostArms:
 		return fmt.Errorf("--arms: %d of them; want 2 to %d, the first of which is the base", len(o.Arms), mostArms)
 	case o.LeastRounds < 0:

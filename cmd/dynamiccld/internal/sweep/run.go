@@ -227,12 +227,14 @@ func (r *runner) bucket(ctx context.Context, round int, collective string, bytes
 	for _, a := range list {
 		p := Point{Round: round, Collective: collective, Bytes: bytes, Action: a.String(), Nth: nth[a]}
 		nth[a]++
-		if !r.journal.has(p.key(), r.o.Retry) {
+		if r.journal.has(p.key(), r.o.Retry) {
+			r.progress.left--
+		} else {
 			if err := r.point(ctx, a, &p); err != nil {
 				return err
 			}
+			r.progress.point()
 		}
-		r.progress.point()
 		if a == actions.Default && p.Nth == 0 && !r.journal.ok(p.key()) {
 			return nil // without NCCL's own time there is nothing to compare with, and tables want it first
 		}

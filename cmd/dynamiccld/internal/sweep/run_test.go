@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/forced"
 )
@@ -71,6 +72,27 @@ func TestStoppedSweepGoesOn(t *testing.T) {
 	}
 	if stops < 3 {
 		t.Errorf("stopped only %d times", stops)
+	}
+}
+
+// A sweep that goes on says how many points it has measured itself, by which it also knows how long the others take.
+func TestProgressOfOneThatGoesOn(t *testing.T) {
+	w := newWorld(t)
+	o := w.options()
+	w.stopAt = 30 // within a bucket
+	if err := w.sweep(o); !errors.Is(err, errStopped) {
+		t.Fatal(err)
+	}
+	said := new(bytes.Buffer)
+	before, began := total(w), time.Unix(1e9, 0)
+	o.Progress = said
+	o.Now = func() time.Time { return began.Add(time.Duration(total(w)-before) * lineEvery) }
+	w.stopAt = 0
+	if err := w.sweep(o); err != nil {
+		t.Fatal(err)
+	}
+	if first := " 1 points done, about "; !strings.Contains(said.String(), first) {
+		t.Errorf("no line has %q:\n%s", first, said)
 	}
 }
 
