@@ -42,3 +42,29 @@ func TestRefusedIsNeverTried(t *testing.T) {
 		}
 	}
 }
+
+// What is refused is in no first plan: not what an earlier daemon had in force, and not a choice that has become a refused one by having fewer CTAs.
+func TestRefusedIsInNoFirstPlan(t *testing.T) {
+	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
+	tree, wide, narrow := parse(t, "Tree/Simple/8")[0], parse(t, "lsa/oneshot/32")[0], parse(t, "lsa/oneshot/16")[0]
+	prior := func(a actions.Action, refused ...actions.Action) []Learned {
+		return []Learned{{Key: Key{Bucket: b}, Action: a, Calls: 9000, CostNs: 50e3, Default: 100e3, Refused: refused,
+			Evidence: map[actions.Action]Estimate{actions.Default: {N: 50, MeanNs: 100e3}, a: {N: 50, MeanNs: 50e3}}}}
+	}
+	for _, c := range []struct {
+		name   string
+		joined CommJoined
+	}{
+		{"in force", CommJoined{Prior: prior(actions.Default, tree), InForce: map[state.Bucket]actions.Action{b: tree}}},
+		{"fewer CTAs", CommJoined{Prior: prior(wide, narrow), MaxCTAs: 16}},
+	} {
+		c.joined.Explore, c.joined.EventTimed = true, true
+		core := kernelCore(t, Config{Explore: true}, c.joined)
+		core.Step(0, KernelsOpen{Comm: 1})
+		for _, p := range core.Step(1e9, Tick{}).Plans {
+			for _, e := range p.Entries {
+				t.Errorf("%s: the first plan has %+v", c.name, e)
+			}
+		}
+	}
+}
