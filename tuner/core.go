@@ -219,6 +219,9 @@ func (c *Core) advised(e Advised) {
 			c.advisedAgainst(m, l)
 			continue
 		}
+		if slices.Contains(m.refused(b), l.Action) {
+			continue
+		}
 		m.knows(l)
 		if old := m.buckets[b.Collective][b.Log2Bytes]; old != nil {
 			m.put(c.newBucket(m, b, old.allowed, old.differ))
