@@ -17,6 +17,9 @@ import (
 // DirVariable names the directory in the environment of ranks and daemon alike.
 const DirVariable = "DYNAMICCL_DIR"
 
+// ForcedVariable is set for ranks that `calibrate` or `sweep` tells what to run: none of them misses a daemon.
+const ForcedVariable = "DYNAMICCL_FORCED"
+
 // runtimeVariable names the user's runtime directory (XDG base directory specification).
 const runtimeVariable = "XDG_RUNTIME_DIR"
 

@@ -135,17 +135,9 @@ func (m *comm) prior(b state.Bucket) *Learned {
 	return nil
 }
 
-// refused are the choices of a bucket that nobody tries, by the store.
-func (m *comm) refused(b state.Bucket) []actions.Action {
-	if l := m.prior(b); l != nil {
-		return l.Refused
-	}
-	return nil
-}
-
 // knows has l stand for what the store knows of its bucket.
 func (m *comm) knows(l Learned) {
-	l.Refused = m.refused(l.Key.Bucket)
+	l = l.Refusing(m.refused(l.Key.Bucket)...)
 	m.Prior = append(slices.DeleteFunc(slices.Clone(m.Prior), func(p Learned) bool { return p.Key.Bucket == l.Key.Bucket }), l)
 }
 

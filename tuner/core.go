@@ -215,6 +215,13 @@ func (c *Core) advised(e Advised) {
 		if b.Collective >= actions.NumCollectives || b.Log2Bytes >= state.NumBuckets {
 			continue
 		}
+		if l.refusesOnly() {
+			c.advisedAgainst(m, l)
+			continue
+		}
+		if slices.Contains(m.refused(b), l.Action) {
+			continue
+		}
 		m.knows(l)
 		if old := m.buckets[b.Collective][b.Log2Bytes]; old != nil {
 			m.put(c.newBucket(m, b, old.allowed, old.differ))
@@ -381,7 +388,7 @@ func (c *Core) learned(m *comm, b *bucket) {
 		earlier = stored
 	}
 	l.Evidence = withEarlier(l, earlier) // a short program, or condition, measures little of what is known
-	l.Refused = m.refused(b.Bucket)
+	l = l.Refusing(m.refused(b.Bucket)...)
 	b.told = &l
 	l.Key = Key{Machine: cmp.Or(m.Machine, c.cfg.Machine), GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket}
 	c.out.Learned = append(c.out.Learned, l)

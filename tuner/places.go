@@ -97,6 +97,9 @@ func (m *comm) fitting(b state.Bucket, a actions.Action) actions.Action {
 			return actions.Default
 		}
 	}
+	if slices.Contains(m.refused(b), fewer) {
+		return actions.Default
+	}
 	return fewer
 }
 
@@ -163,7 +166,7 @@ func (c *Core) refit(m *comm, old *bucket, set []actions.Action) *bucket {
 	if l, ok := old.learned(base); ok {
 		l.Evidence = withEarlier(l, stored)
 		switch {
-		case stored == nil:
+		case stored == nil, stored.refusesOnly():
 		case stored.Calls == 0:
 			l.Calls = 0 // a person's advice is in it
 		case waits(stored.Action):

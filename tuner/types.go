@@ -163,7 +163,7 @@ type Replay struct {
 }
 
 // Advised gives choices from outside (an imported file) to a communicator: starting points that must still be measured
-// better than NCCL's default before they stay.
+// better than NCCL's default before they stay. What it refuses (Refusal) comes before them.
 type Advised struct {
 	Comm  CommID
 	Prior []Learned

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/render"
 	"dynamiccl/cmd/dynamiccld/internal/rulefile"
@@ -24,7 +23,8 @@ type exportReport struct {
 	Format  string          `json:"format"`
 	Output  string          `json:"output,omitempty"` // file that was written
 	Rules   []rulefile.JSON `json:"rules"`
-	LeftOut int             `json:"left_out"` // buckets that have our own kernels
+	LeftOut int             `json:"left_out"`          // buckets that have our own kernels
+	Refused int             `json:"refused,omitempty"` // choices that hung or gave wrong elements
 }
 
 // kind narrows choices down to one kind of machine, NCCL version and transport. nil: any.
@@ -46,7 +46,9 @@ func (a *app) exportCommand() *cobra.Command {
 		Long: `Write what is chosen, of a live daemon or of a store file, in the CSV of NCCL's example
 tuner plugin (NCCL_TUNER_CONFIG_FILE). Buckets on NCCL's default have no line: the format
 cannot say "NCCL's own choice". Nor can it say lsa/... and gin/..., our own kernels: buckets where one of
-them is chosen have no line either, and how many they are is said on standard error.`,
+them is chosen have no line either, and how many they are is said on standard error. What
+calibrate has found to hang or to give wrong elements stands in comments, which "import" reads
+and NCCL's plugin passes over.`,
 		Example: `  dynamiccld export --format nccl-csv -o nccl_tuner.conf
   dynamiccld export --store /var/lib/dynamiccl/store.db --nccl-version 2.30.7`,
 		Args: wantArgs(),
@@ -80,6 +82,10 @@ them is chosen have no line either, and how many they are is said on standard er
 				return a.nothing(unknown("%s holds choices, none of them of what --machine, --gpu-arch, --nccl-version and --transport name; `dynamiccld table%s` shows what it holds",
 					name, from.flag()), asJSON, report)
 			}
+			refused, err := rulefile.Refused(buckets)
+			if err != nil {
+				return err
+			}
 			buckets, ours := rulefile.Sayable(buckets)
 			rules, err := rulefile.Rules(buckets)
 			if err != nil {
@@ -89,8 +95,8 @@ them is chosen have no line either, and how many they are is said on standard er
 				fmt.Fprintf(a.stderr, "dynamiccld: %s left out: our own kernels (lsa/..., gin/...) are chosen there, which %s cannot say; NCCL's default is what it leaves\n",
 					units.Count(ours, "size"), format)
 			}
-			report.Output, report.Rules, report.LeftOut = output, rulefile.ToJSON(rules), ours
-			return a.writeRules(report, rules, asJSON)
+			report.Output, report.Rules, report.LeftOut, report.Refused = output, rulefile.ToJSON(rules), ours, len(refused)
+			return a.writeRules(report, rulefile.File{Rules: rules, Refused: refused}, asJSON)
 		},
 	}
 	a.sourceFlags(cmd, &from)
@@ -107,9 +113,9 @@ them is chosen have no line either, and how many they are is said on standard er
 	return cmd
 }
 
-func (a *app) writeRules(report exportReport, rules []actions.Rule, asJSON bool) error {
+func (a *app) writeRules(report exportReport, file rulefile.File, asJSON bool) error {
 	if report.Output != "" {
-		if err := rulefile.Write(report.Output, rules); err != nil {
+		if err := file.Write(report.Output); err != nil {
 			return err
 		}
 	}
@@ -117,8 +123,12 @@ func (a *app) writeRules(report exportReport, rules []actions.Rule, asJSON bool)
 	case asJSON:
 		return render.JSON(a.stdout, report)
 	case report.Output == "":
-		return actions.WriteNCCLCSV(a.stdout, rules)
+		return file.Print(a.stdout)
 	}
-	_, err := fmt.Fprintf(a.stdout, "%s written to %s\n", units.Count(len(rules), "rule"), report.Output)
+	said := units.Count(len(file.Rules), "rule")
+	if report.Refused > 0 {
+		said += " and " + units.Count(report.Refused, "refusal")
+	}
+	_, err := fmt.Fprintf(a.stdout, "%s written to %s\n", said, report.Output)
 	return err
 }

@@ -78,11 +78,14 @@ uint64_t dyn_gin_announce(const struct dyn_gin_life *life) {
   return dyn_host_ns();
 }
 
+static bool tells(const struct dyn_gin_life *life) { return life->expected.lapsed != NULL && dyn_readable(life->expected.lapsed); }
+
+bool dyn_gin_lapsed(const struct dyn_gin_life *life) { return tells(life) && __atomic_load_n(life->expected.lapsed, __ATOMIC_SEQ_CST) != 0; }
+
 void dyn_gin_tell_card(const struct dyn_gin_life *life, char *why, size_t room) {
-  const uint32_t *lapsed = life->expected.lapsed;
-  if (lapsed == NULL || !dyn_readable(lapsed)) return;
+  if (!tells(life)) return;
   const size_t end = strlen(why);
-  snprintf(why + end, room - end, " (over %s, whose card is %son the GPU)", dyn_gin_backend_name(life->state.backend), __atomic_load_n(lapsed, __ATOMIC_SEQ_CST) == 0 ? "" : "not ");
+  snprintf(why + end, room - end, " (over %s, whose card is %son the GPU)", dyn_gin_backend_name(life->state.backend), dyn_gin_lapsed(life) ? "not " : "");
 }
 
 /* A launch may be kept, by a full queue or by who has CUDA's lock, for longer than the carrier stays for a kernel that is only coming. */

@@ -96,6 +96,7 @@ struct dyn_gin_life {
   struct dyn_gin_words *_Atomic words;
   struct dyn_carrier_expected expected; /* zeros: nobody is told */
   uint64_t riseNs; /* that the carrier is waited for before the launch of an exchange, whose kernel would stop in vain without it; else 0 */
+  bool rises; /* of the last exchange: nothing is launched where it has not come by then */
   struct dyn_gin lanes[NUM_LANES];
   struct waiting waiting[NUM_LANES]; /* watch.c */
   struct dyn_gin_trips *trips; /* gin_trips.c; under the lock of watch.c */
@@ -125,6 +126,8 @@ void dyn_trips_free(struct dyn_gin_life *life);
 void dyn_gin_expect(struct dyn_gin_life *life, int version);
 uint64_t dyn_gin_announce(const struct dyn_gin_life *life);
 void dyn_gin_launched(const struct dyn_gin_life *life, uint64_t announcedNs);
+/* The carrier has none on the GPU now that would move what is put. */
+bool dyn_gin_lapsed(const struct dyn_gin_life *life);
 /* Behind why an exchange of words failed: whether the carrier was there to move them. */
 void dyn_gin_tell_card(const struct dyn_gin_life *life, char *why, size_t room);
 /* What a graph holds is replayed whenever the program likes, which nobody announces, as long as it exists. */

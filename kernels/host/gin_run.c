@@ -9,6 +9,7 @@
 
 #include "../../nccltuner/plugin/datatype.h"
 
+#define FAREWELL_RISE_NS UINT64_C(5000000000) /* of the carrier, which who frees memory may keep away; who parts waits no longer for it than a few seconds */
 #define MOST_BYTES ((uint64_t)1 << 30) /* of what goes in rounds */
 
 int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_gin_grid *grid, void *stream, struct dyn_gin_call *call, const struct dyn_parts *parts) {
@@ -22,6 +23,7 @@ int dyn_gin_launch(const struct dyn_gin_life *life, int lane, const struct dyn_g
   if (contexts > 0 && contexts < call->gin.contexts) call->gin.contexts = contexts;
   call->slots = life->window;
   const uint64_t announcedNs = lane == LANE_CALLS ? dyn_gin_announce(life) : 0;
+  if (life->rises && dyn_gin_lapsed(life)) return DYN_CUDA_NOT_READY;
   int error = dyn_host_driver()->cuLaunchKernelEx(&config, grid->function, arguments, NULL);
   if (lane == LANE_CALLS && error == 0) dyn_gin_launched(life, announcedNs);
   return error;
@@ -69,8 +71,7 @@ static const char *missing(const struct dyn_lsa *lsa, const struct dyn_gin_life 
 
 /* The kernel gives up by itself; a put into a full queue alone would not, nor one that has found no place on the GPU yet. Of one that is
  * stopped nothing comes, and all that it has stays. */
-static const char *await_exchange(struct dyn_lsa *lsa, const struct dyn_gin_life *life, uint64_t waitNs, char why[512]) {
-  uint64_t until = dyn_host_ns() + 4 * waitNs;
+static const char *await_exchange(struct dyn_lsa *lsa, const struct dyn_gin_life *life, uint64_t until, char why[512]) {
   int result;
   while ((result = dyn_host_driver()->cuEventQuery(lsa->scratch->done[LANE_CALLS])) == DYN_CUDA_NOT_READY && dyn_host_ns() < until && !dyn_lsa_stopped(lsa))
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
@@ -89,12 +90,17 @@ const char *dyn_gin_exchange(struct dyn_lsa *lsa, struct dyn_gin_life *life, uin
   memset(life->words->stamps, 0, sizeof life->words->stamps);
   if (driver->cuStreamCreate(&stream, DYN_STREAM_NON_BLOCKING) != 0) return snprintf(why, 512, "CUDA refuses a stream"), why;
   uint64_t before = life->lanes[LANE_CALLS].waitNs;
-  life->lanes[LANE_CALLS].waitNs = life->riseNs = waitNs;
+  uint64_t from = dyn_host_ns(), least = FAREWELL_RISE_NS < waitNs ? FAREWELL_RISE_NS : waitNs;
+  bool parting = atomic_load(&lsa->gin->parting);
+  life->lanes[LANE_CALLS].waitNs = waitNs, life->riseNs = parting ? least : waitNs, life->rises = parting;
   int error = dyn_gin_launch(life, LANE_CALLS, &grid, stream, &call, NULL);
   if (error == 0) error = driver->cuEventRecord(lsa->scratch->done[LANE_CALLS], stream);
-  life->lanes[LANE_CALLS].waitNs = before, life->riseNs = 0;
-  if (error != 0) snprintf(why, 512, "CUDA error %d of a launch", error), said = why;
-  else if ((said = await_exchange(lsa, life, waitNs, why)) != NULL) dyn_gin_tell_card(life, why, 512);
+  life->lanes[LANE_CALLS].waitNs = before, life->riseNs = 0, life->rises = false;
+  uint64_t until = parting ? from + 2 * waitNs : dyn_host_ns() + 4 * waitNs;
+  if (error == DYN_CUDA_NOT_READY) snprintf(why, 512, "nobody is there to move a last word"), said = why;
+  else if (error != 0) snprintf(why, 512, "CUDA error %d of a launch", error), said = why;
+  else said = await_exchange(lsa, life, until, why);
+  if (said != NULL) dyn_gin_tell_card(life, why, 512);
   driver->cuStreamDestroy_v2(stream); /* what is on it goes on */
   return said;
 }

@@ -101,6 +101,8 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"watch.c", "dyn_gin_backend_name(life->state.backend)", "dyn_gin_backend_name(lsa->gin->each[0].state.backend)", "either"},
 		{"gin_carrier.c", "__atomic_load_n(stop, __ATOMIC_ACQUIRE) == 0 &&", "", "expected"},
 		{"gin_carrier.c", "life->riseNs > RISE_NS ? life->riseNs : RISE_NS", "RISE_NS", "expected"},
+		{"gin_run.c", "  if (life->rises && dyn_gin_lapsed(life)) return DYN_CUDA_NOT_READY;\n", "", "expected"},
+		{"gin_run.c", "parting ? least : waitNs, life->rises", "waitNs, life->rises", "expected"},
 		{"gin.c", "if (done) gin->nccl->ncclCommAbort(gin->comm);", "if (done) gin->nccl->ncclCommDestroy(gin->comm);", "either"},
 		{"gin_trips.c", "dyn_gin_trip_place(number, true)", "dyn_gin_trip_place(number, false)", "backends"},
 	} {

@@ -129,6 +129,7 @@ void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, floa
  * no rank at all. So do calls on registered memory
  * (DYN_ABLE_REGISTERED), where all ranks know the program's windows. bytes: as NCCL would ask. chooser: a struct dyn_comm. */
 uint32_t dyn_choose_kernel(void *chooser, int collective, uint64_t bytes, uint32_t able);
+void dyn_decision_note(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action);
 /* Newest decision of this collective and size among the last DYN_NUM_DECISIONS; 0: none. */
 int dyn_decision_find(struct dyn_comm *comm, int collective, uint64_t bytes, struct dyn_decision *out);
 /* Newest decision of this collective, any size. */

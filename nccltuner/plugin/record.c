@@ -288,10 +288,10 @@ static void say_who_decides(const struct dyn_comm *comm, bool first) {
 /* Of this host: whoever joins later has found the same. */
 static bool joined_first(const struct dyn_comm *comm) { return comm->self == dyn_ranks_of(comm->record); }
 
-/* Once a process: why nothing is chosen, though the plugin is there: no daemon, or one of another release. Not where the user decides, and not where a daemon
- * has published already and died since: its plan goes on. */
+/* Once a process: why nothing is chosen, though the plugin is there: no daemon, or one of another release. Not where the user decides, not where a daemon
+ * has published already and died since: its plan goes on, and not where who started the process tells it what to run and is no daemon (`calibrate`). */
 static void miss_daemon(const struct dyn_comm *comm, const char *directory) {
-  if (__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED) || __atomic_load_n(&comm->record->newest, __ATOMIC_RELAXED))
+  if (__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED) || __atomic_load_n(&comm->record->newest, __ATOMIC_RELAXED) || getenv("DYNAMICCL_FORCED") != NULL)
     return;
   int layout = dyn_daemon_layout(comm->log);
   bool first = joined_first(comm);

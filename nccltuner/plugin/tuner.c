@@ -229,27 +229,13 @@ static uint32_t choose(struct dyn_comm *comm, const struct dyn_preload_call *lib
   return 0;
 }
 
-/* The profiler half may read this from a thread of NCCL's while it is written: an entry whose number is not the same
- * before and after is torn, and the communicator's seq counts an entry only once it is whole. */
-static void note(struct dyn_comm *comm, uint64_t seq, int collective, size_t bytes, uint32_t action) {
-  struct dyn_decision *d = &comm->decisions[seq % DYN_NUM_DECISIONS];
-  __atomic_store_n(&d->seq, UINT64_MAX, __ATOMIC_RELAXED);
-  atomic_thread_fence(memory_order_release);
-  d->bytes = bytes;
-  d->action = action;
-  d->planVersion = (uint32_t)comm->plan.version;
-  d->counted = (unsigned)collective < UINT8_MAX ? (uint8_t)collective : UINT8_MAX;
-  d->collective = (unsigned)collective < DYN_NUM_COLLECTIVES ? (uint8_t)dyn_nccls(collective) : d->counted;
-  __atomic_store_n(&d->seq, seq, __ATOMIC_RELEASE);
-}
-
 /* Those who ask for it later find it. */
 static __attribute__((noinline)) void tell(struct dyn_comm *comm, int collective, size_t bytes, uint32_t action) {
   uint64_t seq = comm->seq;
   if ((comm->sampling || comm->coming || comm->watched) && dyn_timed_by_events(comm)) dyn_watch_call(comm, seq, collective, bytes, action);
   if (dyn_is_ours(action) || dyn_nccls(collective) == DYN_ALL_TO_ALL) dyn_tell_kernel(comm, seq, collective, bytes, action);
   /* Where events time calls, none of NCCL's is looked at but while the communicator is sampled (dyn_wanted). */
-  if (comm->hasProfiler && (comm->sampling || !dyn_timed_by_events(comm))) note(comm, seq, collective, bytes, action);
+  if (comm->hasProfiler && (comm->sampling || !dyn_timed_by_events(comm))) dyn_decision_note(comm, seq, collective, bytes, action);
   if (comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES) dyn_tell_captured(comm, seq, collective, bytes, action);
 }
 
@@ -329,7 +315,7 @@ static void refuse(struct dyn_comm *comm, int collective, uint64_t bytes) {
   comm->refused[collective - DYN_FIRST_REGISTERED][bucket] |= dyn_named_mark(comm->aheadAction);
   comm->aheadAction = 0;
   publish_names(comm, collective, bucket);
-  if (comm->hasProfiler) note(comm, comm->seq - 1, collective, bytes, 0); /* before NCCL says what runs instead */
+  if (comm->hasProfiler) dyn_decision_note(comm, comm->seq - 1, collective, bytes, 0); /* before NCCL says what runs instead */
 }
 
 /* A call on registered memory, which counts as such whoever runs it. What all of the ranks decide by is the same: the plan, the

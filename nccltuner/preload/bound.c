@@ -45,7 +45,7 @@ static struct dyn_bound *fill_cell(uintptr_t comm, struct dyn_lsa *lsa, void *ch
   bounds[i].chooser = chooser;
   bounds[i].choose = choose;
   bounds[i].group = NOTHING;
-  bounds[i].stopped = bounds[i].finalized = bounds[i].goes = bounds[i].joins = false;
+  bounds[i].stopped = bounds[i].revoked = bounds[i].finalized = bounds[i].goes = bounds[i].joins = false;
   bounds[i].windows = comm == RESERVED ? dyn_windows_reserve() : NULL;
   atomic_store_explicit(&bounds[i].comm, comm, memory_order_release);
   if (i == n) atomic_store_explicit(&dynamiccl_preload.bounds, n + 1, memory_order_release);

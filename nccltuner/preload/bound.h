@@ -26,6 +26,7 @@ struct dyn_bound {
   struct dyn_windows *windows; /* that the program registers; NULL: not known, some may have been missed */
   enum group_state group;
   atomic_bool stopped; /* by the program itself; another thread may ask for errors meanwhile */
+  atomic_bool revoked; /* likewise: NCCL refuses its calls */
   atomic_bool finalized; /* NCCL has been told to come to the end of its calls */
   atomic_bool goes; /* a thread takes it away */
   struct dyn_bound *next; /* in its group */

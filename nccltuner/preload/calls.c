@@ -227,7 +227,9 @@ AROUND(ncclGroupSimulateEnd, (ncclSimInfo_t *simInfo), dyn_group_end(true), resu
 AROUND(ncclCommFinalize, (ncclComm_t comm), dyn_device_finalizes(comm), if (result == 0 || result == IN_PROGRESS) dyn_device_finalized(comm, result == 0), comm)
 AROUND(ncclCommDestroy, (ncclComm_t comm), (dyn_device_goes(comm, false), dyn_comm_goes(comm)), (dyn_probes_settle(), dyn_making_gone(comm)), comm)
 AROUND(ncclCommAbort, (ncclComm_t comm), (dyn_device_goes(comm, true), dyn_comm_goes(comm)), (dyn_probes_settle(), dyn_making_gone(comm)), comm)
-AROUND(ncclCommRevoke, (ncclComm_t comm, int revokeFlags), dyn_device_stops(comm, "the program revoked the communicator"), (void)0, comm, revokeFlags)
+/* NCCL refuses flags that it does not know: nothing has ended then. */
+#define REVOKE_DEFAULT 0 /* NCCL_REVOKE_DEFAULT */
+AROUND(ncclCommRevoke, (ncclComm_t comm, int revokeFlags), if (revokeFlags == REVOKE_DEFAULT) dyn_device_revokes(comm), if (result == 0 || result == IN_PROGRESS) dyn_device_revoked(comm), comm, revokeFlags)
 AROUND(ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags), (void)0,
        dyn_window_comes(comm, buff, size, (void **)win, winFlags, result), comm, buff, size, win, winFlags)
 AROUND(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), dyn_window_goes(comm, win), (void)0, comm, win)

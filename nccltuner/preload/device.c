@@ -7,6 +7,8 @@
  * begin before that; its memory stays. */
 #define ABORT_NS UINT64_C(200000000)
 
+#define REVOKED "the program revoked the communicator"
+
 /* ---- calls ---- */
 
 /* As NCCL sees it, by the addresses alone (windows.h). An AllToAll it makes of sends and receives, whose buffers may lie in windows on
@@ -78,7 +80,7 @@ bool dyn_call_gave_up(const struct dyn_bound *b) {
 
 DYN_HOT bool dyn_device_run(const struct dyn_request *request, bool perhapsCaptured, int *result) {
   const struct dyn_bound *b = dyn_bound_find(request->comm);
-  if (b == NULL) return false;
+  if (b == NULL || b->revoked) return false; /* NCCL refuses it */
   if (dyn_call_gave_up(b)) {
     *result = DYN_REMOTE_ERROR;
     return true;
@@ -147,6 +149,19 @@ void dyn_device_stops(void *comm, const char *why) {
   if (b == NULL) return;
   b->stopped = true;
   dyn_lsa_stop(b->lsa, why);
+}
+
+/* Behind ncclCommFinalize NCCL refuses it. */
+void dyn_device_revokes(void *comm) {
+  const struct dyn_bound *b = dyn_bound_find(comm);
+  if (b != NULL && !b->finalized) dyn_device_stops(comm, REVOKED);
+}
+
+void dyn_device_revoked(void *comm) {
+  struct dyn_bound *b = dyn_bound_find(comm);
+  if (b == NULL) return;
+  dyn_device_stops(comm, REVOKED); /* with flags that we do not know */
+  b->revoked = true;
 }
 
 bool dyn_device_peers(const void *comm, void *window, const void *at, uint64_t bytes, struct dyn_peers *peers) {

@@ -113,6 +113,8 @@ void dyn_device_goes(void *comm, bool aborted);
 /* The program stops what is under way and keeps the communicator: kernels end, further calls fail. NCCL
  * has no error for it, and dyn_device_error none. */
 void dyn_device_stops(void *comm, const char *why);
+void dyn_device_revokes(void *comm); /* NCCL is about to, and would wait for our kernels */
+void dyn_device_revoked(void *comm); /* NCCL has, or does */
 /* ncclCommGetAsyncError's answer: a peer has died, or a launch failed; or it comes to its end, and not all is over; 0: none of these. */
 int dyn_device_error(void *comm);
 

@@ -30,7 +30,7 @@ static void make_plain(struct dyn_bound *b) {
 
 bool dyn_device_hold(const struct dyn_request *request, int *result) {
   struct dyn_bound *b = dyn_bound_find(request->comm);
-  if (b == NULL) return false;
+  if (b == NULL || b->revoked) return false;
   *result = dyn_call_gave_up(b) ? DYN_REMOTE_ERROR : DYN_SUCCESS;
   if (*result != DYN_SUCCESS) return true;
   b = in_group(request->comm); /* not before: the group has nothing of what is refused */

@@ -61,6 +61,13 @@ struct dyn_gathers *dyn_gathers_take(const void *comm) {
   return i < MOST ? &all[i] : NULL;
 }
 
+const void *dyn_gathers_comm(const struct dyn_gathers *of) {
+  pthread_mutex_lock(&lock);
+  uintptr_t comm = differs ? 0 : atomic_load(&of->comm);
+  pthread_mutex_unlock(&lock);
+  return comm == (uintptr_t)of ? NULL : (const void *)comm;
+}
+
 void dyn_gathers_lost(struct dyn_gathers *of) { atomic_store(&of->comm, (uintptr_t)of); }
 
 /* Where it is another one than was taken for it, by how far in others have theirs, nothing can be told of either: of a release whose source has not

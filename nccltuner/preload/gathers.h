@@ -43,6 +43,9 @@ extern const struct dyn_gathers_calls dyn_gathers_calls;
 /* The communicator around inside. said: as the program's call says; NULL: it does not say. NULL: not known, or it is not as with those before. */
 const void *dyn_gathers_around(const void *inside, const void *said);
 
+/* Whose it is; NULL: nobody's, or it is not relied on. */
+const void *dyn_gathers_comm(const struct dyn_gathers *of);
+
 /* making.c. lost: it was not made after all, and its address may be another one's; the plugin may not hear of it, and the place stays. */
 struct dyn_gathers *dyn_gathers_take(const void *comm);
 void dyn_gathers_lost(struct dyn_gathers *of);

@@ -15,7 +15,7 @@
 #include "../hosts/samples.h"
 
 #define MOST 128
-#define LEFT_NAPS 10000 /* of 0.1 ms */
+#define LEFT_NAPS 1000 /* of 0.1 ms */
 
 enum { SUCCESS = 0, IN_PROGRESS = 7 }; /* ncclResult_t */
 
@@ -60,6 +60,12 @@ static struct made {
 } made[MOST];
 
 static void *comm_of(const struct making *m) { return m->left != NULL ? m->left : __atomic_load_n(m->comm, __ATOMIC_ACQUIRE); } /* NCCL's thread may be leaving it */
+
+/* Also before NCCL has left it there: as the plugin was told where NCCL keeps its context (gathers.h). NULL: not known yet. */
+static void *known_comm(const struct making *m) {
+  void *comm = comm_of(m);
+  return comm == NULL && m->gathers != NULL ? (void *)(uintptr_t)dyn_gathers_comm(m->gathers) : comm;
+}
 
 static struct dyn_root root_of(const void *id, const void *parent) {
   struct dyn_root root = {0};
@@ -299,7 +305,7 @@ static struct making take(int result) {
     if (!m->used || m->thread != &own) continue;
     it = *m;
     void *left = result == IN_PROGRESS ? comm_of(m) : NULL;
-    if (result == IN_PROGRESS && m->bound == NULL) m->late = left != NULL ? left : m->parent;
+    if (result == IN_PROGRESS && (m->bound == NULL || known_comm(m) == NULL)) m->late = left != NULL ? left : m->parent;
     m->used = m->late != NULL;
     m->thread = NULL;
     atomic_fetch_add(&late, m->used);
@@ -311,6 +317,12 @@ static struct making take(int result) {
   return it;
 }
 
+/* Under lock. */
+static void leave(struct making *m) {
+  m->used = false;
+  atomic_fetch_sub(&late, 1);
+}
+
 void dyn_making_over(const void *comm, bool isMade) {
   bool found = false;
   int rank = 0;
@@ -320,8 +332,8 @@ void dyn_making_over(const void *comm, bool isMade) {
     if (!makings[i].used || makings[i].late != comm) continue;
     if (!found) rank = makings[i].rank;
     found = true;
-    makings[i].used = false;
-    atomic_fetch_sub(&late, 1);
+    if (makings[i].bound != NULL) dyn_bound_fill(makings[i].bound, isMade ? known_comm(&makings[i]) : NULL);
+    leave(&makings[i]);
   }
   pthread_mutex_unlock(&lock);
   if (found && isMade) dyn_plugin_look(rank);
@@ -337,14 +349,24 @@ void dyn_making_gone(const void *comm) {
 }
 
 /* The plugin has met it, and so the other ranks count on its kernels: that the call returned before NCCL's thread has left it in its place is no
- * reason to run without. That comes a little later, if it is made. */
-static void *await(const struct making *it) {
-  for (int naps = 0; naps < LEFT_NAPS && comm_of(it) == NULL; naps++) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-  return comm_of(it);
+ * reason to run without. If it cannot be known which it is, that is told when NCCL says that it is made (dyn_making_over): a program has to ask
+ * for that before it uses it. For one that only looks into the place the call waits a moment: NCCL's thread is all but done. */
+static bool comes_late(const struct making *it) {
+  bool waits = false;
+  for (int naps = 0; naps < LEFT_NAPS && known_comm(it) == NULL; naps++) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < MOST; i++) {
+    if (!makings[i].used || makings[i].bound != it->bound) continue;
+    waits = known_comm(it) == NULL;
+    if (!waits) leave(&makings[i]);
+  }
+  pthread_mutex_unlock(&lock);
+  return waits;
 }
 
 static void finish(const struct making *it, int result) {
-  void *comm = result == SUCCESS ? comm_of(it) : result == IN_PROGRESS ? await(it) : NULL;
+  if (result == IN_PROGRESS && comes_late(it)) return;
+  void *comm = result == SUCCESS || result == IN_PROGRESS ? known_comm(it) : NULL;
   dyn_bound_fill(it->bound, comm);
   if (comm == NULL || result != SUCCESS) return;
   struct dyn_passage passage;

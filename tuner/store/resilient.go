@@ -90,7 +90,8 @@ func NewResilient(path string, o Options, log *slog.Logger) *Resilient {
 	return r
 }
 
-// Put takes records in. It only touches memory. Records that make no sense are refused, counted, and named in the error.
+// Put takes records in. It only touches memory. Records that make no sense are refused, counted, and named in the error. What
+// an earlier record of the key refuses stays refused: who learns may have begun before that was known.
 func (r *Resilient) Put(batch []tuner.Learned) error {
 	var firstErr error
 	refused := 0
@@ -108,6 +109,9 @@ func (r *Resilient) Put(batch []tuner.Learned) error {
 		}
 		if l.SeenNs == 0 {
 			l.SeenNs = r.now()
+		}
+		if known := r.groups[groupOf(l.Key)][l.Key.Bucket]; known != nil {
+			l = l.Refusing(known.learned.Refused...)
 		}
 		r.keep(l, true)
 	}
@@ -246,6 +250,9 @@ func (r *Resilient) merge(inFile []tuner.Learned) {
 		l.SeenNs = min(l.SeenNs, now)
 		switch {
 		case r.dirty[l.Key] != nil:
+			if len(l.Refused) > 0 { // meanwhile, by who had the file
+				r.keep(r.dirty[l.Key].learned.Refusing(l.Refused...), true)
+			}
 		case r.records >= r.limit && r.groups[groupOf(l.Key)][l.Key.Bucket] == nil:
 			r.forgotten[l.Key] = true
 		default:

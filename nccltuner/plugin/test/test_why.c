@@ -72,6 +72,8 @@ static void log_filtered(void) { setenv("NCCL_DEBUG", "INFO", 1), setenv("NCCL_D
 static void version_only(void) { setenv("NCCL_DEBUG", "VERSION", 1), live(), said(1, "no daemon in"); }
 static void quiet(void) { setenv("DYNAMICCL_QUIET", "1", 1), live(), said(0, ""); }
 static void not_quiet(void) { setenv("DYNAMICCL_QUIET", "0", 1), live(), said(1, "no daemon in"); }
+/* Who measures tells its ranks what to run. */
+static void forced(void) { setenv("DYNAMICCL_FORCED", "1", 1), live(), said(0, ""); }
 /* The run's daemon may be on another host. */
 static void under_run(void) { setenv("DYNAMICCL_RUN", "7", 1), live(), said(1, "no daemon in"); }
 
@@ -251,7 +253,7 @@ int main(int argc, char **argv) {
   library = argv[1];
 #define CASE(F) {#F, F}
   static const struct { const char *name; void (*test)(void); } cases[] = {
-    CASE(no_daemon), CASE(log_shows), CASE(log_warns), CASE(log_filtered), CASE(version_only), CASE(quiet), CASE(not_quiet), CASE(under_run),
+    CASE(no_daemon), CASE(log_shows), CASE(log_warns), CASE(log_filtered), CASE(version_only), CASE(quiet), CASE(not_quiet), CASE(forced), CASE(under_run),
     CASE(user), CASE(user_proto), CASE(user_warned), CASE(user_under_run), CASE(a_daemon), CASE(other_layout), CASE(other_layout_under_run), CASE(relative),
     CASE(cannot_make), CASE(file_limit), CASE(rank_0), CASE(rank_1), CASE(many_rank_0), CASE(many_rank_64), CASE(two_processes), CASE(second_is_earlier), CASE(second_is_held_up), CASE(two_reasons), CASE(second_decides), CASE(tuner_2),
     CASE(tuner_3), CASE(tuner_4), CASE(opened_again), CASE(unread)};

@@ -114,4 +114,43 @@ static void met_early(void) {
   CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
 }
 
+/* Or not before the call has returned, which does not wait for it: where the plugin can tell which one it is it is known at once, else by
+ * when NCCL says that it is made. Or it never is. */
+static bool tells;
+static int met_and_left_late(void) {
+  pthread_t other;
+  if (tells) CHECK(preload->gathers->of((const void *)(COMM + 24), (uint32_t)numRanks, (uint32_t)rank) != NULL);
+  CHECK(pthread_create(&other, NULL, meet_it, NULL) == 0 && pthread_join(other, NULL) == 0);
+  return 7;
+}
+static int meets_parent(void) {
+  madeComm[0] = OTHER_COMM;
+  CHECK(preload->gathers->of((const void *)(OTHER_COMM + 24), (uint32_t)numRanks, (uint32_t)rank) != NULL);
+  return 0;
+}
+enum { KNOWN, TOLD, FAILS, NUM_LATE };
+static void left_late(void) {
+  prepare();
+  for (int way = 0; way < NUM_LATE; way++) {
+    if (way > 0) make();
+    tells = way == KNOWN;
+    madeComm[0] = 0;
+    if (tells) make_one(meets_parent, 0, 0);
+    madeComm[0] = 0;
+    fake->inside = met_and_left_late;
+    uint64_t from = dyn_host_ns();
+    CHECK(find("ncclCommSplit")(OTHER_COMM, 0, 0, (uintptr_t)&madeComm[0], 0, 0, 0, 0, 0) == 7 && expected);
+    CHECK(dyn_host_ns() - from < in_vain_s(1) * UINT64_C(500000000), "%d ms, way %d", (int)((dyn_host_ns() - from) / 1000000), way);
+    fake->inside = succeed;
+    if (way != KNOWN) ask_error(7);
+    madeComm[0] = way == FAILS ? 0 : COMM;
+    if (way != KNOWN) ask_error(way == FAILS ? 6 : 0);
+    madeComm[0] = 0; /* the place is another one's */
+    fake->inside = succeed;
+    launched(way != FAILS);
+    CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    if (way == FAILS) preload->device->close(lsa);
+  }
+}
+
 #endif

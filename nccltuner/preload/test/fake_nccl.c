@@ -64,6 +64,7 @@ FAKE(ncclCommShrink)
 FAKE(ncclCommFinalize)
 FAKE(ncclCommDestroy)
 FAKE(ncclCommAbort)
+FAKE(ncclCommRevoke)
 FAKE(ncclCommSuspend)
 FAKE(ncclCommResume)
 FAKE(ncclCommGetAsyncError)
@@ -113,7 +114,7 @@ extern void fake_loading(void) __attribute__((weak));
 static __attribute__((constructor)) void loading(void) {
   if (fake_loading != NULL) fake_loading();
 }
-/* There is no ncclCommGrow and no ncclCommRevoke: an older NCCL. */
+/* There is no ncclCommGrow: an older NCCL. */
 
 EXPORT int ncclGetVersion(int *version);
 EXPORT int ncclGetVersion(int *version) {

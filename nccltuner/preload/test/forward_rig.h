@@ -45,6 +45,7 @@ static const struct { const char *name, *arguments, *real; int nth; } calls[] = 
     {"ncclCommShrink", "ppipci", NULL, 0},          {"ncclGroupStart", "", NULL, 0},
     {"ncclGroupEnd", "", NULL, 0},                  {"ncclGroupSimulateEnd", "p", NULL, 0},
     {"ncclCommDestroy", "p", NULL, 0},              {"ncclCommAbort", "p", NULL, 0},
+    {"ncclCommRevoke", "pi", NULL, 0},             
     {"ncclCommSuspend", "pi", NULL, 0},             {"ncclCommResume", "p", NULL, 0},
     {"ncclCommWindowRegister", "ppzpi", NULL, 0},   {"ncclCommWindowDeregister", "pp", NULL, 0}};
 #define NUM_CALLS (sizeof calls / sizeof *calls)

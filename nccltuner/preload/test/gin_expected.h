@@ -147,6 +147,18 @@ static void expected_when_parting(void) {
   CHECK(pthread_join(rises, NULL) == 0);
   meet();
 }
+/* Where it never comes nothing is launched that would wait for it in vain, and what stays is said. */
+static void expected_in_vain_when_parting(void) {
+  find_words();
+  begin();
+  uint32_t before = now_of(launched);
+  __atomic_store_n(lapsed, 1, __ATOMIC_SEQ_CST);
+  uint64_t from = now_ms();
+  end(DYN_GIN_FAILED);
+  CHECK(now_ms() - from < 5000 + in_vain_s(1) * 800, "%d ms", (int)(now_ms() - from));
+  CHECK(now_of(launched) == before, "a kernel waits for puts that nobody carries");
+  meet();
+}
 
 /* Another thread aborts it, and takes it away soon: who is about to launch does not wait for the carrier then. */
 static void expected_when_stopped(void) {

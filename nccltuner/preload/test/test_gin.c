@@ -348,6 +348,7 @@ static void all_of_one(void) {
   play_on(2, "expected while a node is late", 4, expected_while_late);
   play("expected when stopped", 2, expected_when_stopped);
   play("expected when parting", 2, expected_when_parting);
+  play("expected in vain when parting", 2, expected_in_vain_when_parting);
   play_on(2, "death", 4, death);
   play("children", 2, children_of_ranks);
   all_late();
@@ -368,7 +369,7 @@ int main(int argc, char **argv) {
   setenv("FAKEGPU_OPTIONS", "--nccl 2.28.9", 1);
   if (argc == 3) all_of_one();
   if (argc > 3 && strcmp(argv[3], "kept") == 0) return play("death while kept", 2, death_while_kept), play("completes", 2, completes), unlink(kernels) != 0;
-  if (argc > 3 && strcmp(argv[3], "expected") == 0) return play("expected", 3, expected), play_on(2, "expected while a node is late", 4, expected_while_late), play("expected when stopped", 2, expected_when_stopped), play("expected when parting", 2, expected_when_parting), unlink(kernels) != 0;
+  if (argc > 3 && strcmp(argv[3], "expected") == 0) return play("expected", 3, expected), play_on(2, "expected while a node is late", 4, expected_while_late), play("expected when stopped", 2, expected_when_stopped), play("expected when parting", 2, expected_when_parting), play("expected in vain when parting", 2, expected_in_vain_when_parting), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "behind") == 0) return play("behind graphs", 2, behind_graphs), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "late") == 0) return all_late(), unlink(kernels) != 0;
   if (argc > 3 && strcmp(argv[3], "places") == 0) return all_places(), unlink(kernels) != 0;

@@ -176,6 +176,7 @@ static struct step begin_with_call(void) {
 #include "child_steps.h"
 #include "abort_steps.h"
 #include "end_steps.h"
+#include "revoke_steps.h"
 
 /* The others' kernels give up, and the program hears of it. */
 static void death(void) {
@@ -385,6 +386,8 @@ int main(int argc, char **argv) {
   play("aborts behind another", 2, aborts_behind);
   play("aborts before a graph", 3, aborts_before_a_graph);
   play("shrinks", 2, shrinks);
+  play("revokes", 2, revokes);
+  play("revokes in vain", 2, revokes_in_vain);
   play("abandoned", 2, abandoned);
   play("refused", 2, refused);
   unlink(kernels);

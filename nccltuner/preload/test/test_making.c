@@ -371,6 +371,7 @@ int main(int argc, char **argv) {
   play("alone", 2, alone);
   play("without CTAs", 2, without_ctas);
   play("met early", 2, met_early);
+  play("left late", 2, left_late);
   play("meets", 2, meets);
   play("counted", 2, counted);
   play("stuck", 2, stuck);

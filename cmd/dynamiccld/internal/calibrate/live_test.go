@@ -302,3 +302,27 @@ func TestLiveFaults(t *testing.T) {
 		}
 	}
 }
+
+// Ranks that fail say why, and not that no daemon is there: who measures tells them what to run.
+func TestLiveLastWords(t *testing.T) {
+	h := newHost(t, "h200x4-nvlink-quiet", "FAKEGPU_FAULT=hang:rank=1,collective=AllReduce,bytes=4096;hang:rank=1,collective=AllReduce,bytes=8192;hang:rank=1,collective=AllReduce,bytes=16384")
+	_, said, code := h.calibrate("--ranks", "4", "--max", "16K", "--collectives", "AllReduce", "--timeout", "1s", "--budget", "30s")
+	h.alone()
+	_, folder, kept := strings.Cut(strings.TrimSpace(said), "the ranks' logs are in ")
+	if code != 1 || !strings.Contains(said, "no answer in time") {
+		t.Fatalf("exit code %d\n%s", code, said)
+	}
+	if !kept {
+		return // none has said anything
+	}
+	defer os.RemoveAll(folder)
+	logs, err := filepath.Glob(filepath.Join(folder, "*", "rank*.log"))
+	if err != nil || len(logs) < 4 {
+		t.Fatal(logs, err)
+	}
+	for _, log := range logs { // whose end is a rank's last words
+		if text, err := os.ReadFile(log); err != nil || strings.Contains(string(text), "no daemon") {
+			t.Errorf("%s, %v: %s", log, err, text)
+		}
+	}
+}

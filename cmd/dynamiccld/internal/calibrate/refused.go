@@ -29,14 +29,7 @@ func (r *runner) refuse(b *bucket, a actions.Action, key tuner.Key) error {
 		l = tuner.Learned{Key: key, Action: actions.Default, CostNs: ns, Default: ns, Calls: 1, SinceNs: state.Ns(r.o.Now().UnixNano()),
 			Evidence: map[actions.Action]tuner.Estimate{actions.Default: {N: 1, MeanNs: ns}}}
 	}
-	if l.Action == a {
-		l.Action, l.CostNs = actions.Default, l.Default
-	}
-	delete(l.Evidence, a)
-	if !slices.Contains(l.Refused, a) {
-		l.Refused = append(l.Refused, a)
-	}
-	return r.store.Put([]tuner.Learned{l})
+	return r.store.Put([]tuner.Learned{l.Refusing(a)})
 }
 
 // stored is what the store has of a target, by bucket.

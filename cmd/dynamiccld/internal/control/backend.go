@@ -19,8 +19,8 @@ type Backend interface {
 	Links(ctx context.Context) ([]tuner.LinkView, error)
 	// Ran shows what the communicators of one `dynamiccld run` did so far, those that are gone included.
 	Ran(ctx context.Context, run uint64) (RunView, error)
-	// Import takes rules over as starting points. They were validated; an error means that none was taken.
-	Import(ctx context.Context, rules []actions.Rule) error
+	// Import takes rules over as starting points, and what is refused. They were validated; an error means that none was taken.
+	Import(ctx context.Context, rules []actions.Rule, refused []actions.Refusal) error
 }
 
 // RunView is what the core knows of the communicators that one `dynamiccld run` speaks for.

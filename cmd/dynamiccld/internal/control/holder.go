@@ -1,12 +1,12 @@
 package control
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
+	"dynamiccl/cmd/dynamiccld/internal/filelock"
 	"dynamiccl/nccltuner"
 )
 
@@ -18,7 +18,7 @@ func Holder(dir string) (who nccltuner.Holder, held bool) {
 		return who, false
 	}
 	defer f.Close()
-	if !errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK) {
+	if filelock.Take(f, unix.LOCK_SH) {
 		return who, false
 	}
 	said := make([]byte, 64)

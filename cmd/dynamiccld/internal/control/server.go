@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -223,7 +223,8 @@ func (s *Server) alarms(ctx context.Context, st Status) (any, error) {
 
 // Imported is the answer to an import.
 type Imported struct {
-	Rules int `json:"rules"`
+	Rules   int `json:"rules"`
+	Refused int `json:"refused,omitempty"`
 }
 
 func (s *Server) importRules(w http.ResponseWriter, r *http.Request) {
@@ -235,19 +236,23 @@ func (s *Server) importRules(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, &Error{http.StatusBadRequest, "reading rules: " + err.Error()})
 		return
 	}
-	rules, err := actions.ReadNCCLCSV(strings.NewReader(string(body)))
+	rules, err := actions.ReadNCCLCSV(bytes.NewReader(body))
+	var refused []actions.Refusal
+	if err == nil {
+		refused, err = actions.ReadRefusals(bytes.NewReader(body))
+	}
 	if err != nil {
 		s.fail(w, &Error{http.StatusBadRequest, err.Error()})
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), backendTimeout)
 	defer cancel()
-	if err := s.backend.Import(ctx, rules); err != nil {
+	if err := s.backend.Import(ctx, rules, refused); err != nil {
 		s.fail(w, err)
 		return
 	}
-	s.log.Info("rules imported", "rules", len(rules))
-	s.reply(w, Imported{len(rules)})
+	s.log.Info("rules imported", "rules", len(rules), "refused", len(refused))
+	s.reply(w, Imported{len(rules), len(refused)})
 }
 
 func (s *Server) reply(w http.ResponseWriter, v any) {

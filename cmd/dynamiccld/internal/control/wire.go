@@ -159,12 +159,8 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 		Counter: finite(v.CusumCounter, 0), Signal: finite(v.CusumSignal, 0),
 		Tried: make([]Tried, 0, len(v.Choices)), Bucket: v.Bucket,
 	}
-	for _, a := range v.Refused {
-		b.Refused = append(b.Refused, a.String())
-	}
-	for _, a := range v.Silent {
-		b.Silent = append(b.Silent, a.String())
-	}
+	b.Refused = names(v.Refused)
+	b.Silent = names(v.Silent)
 	if v.Reward != tuner.RewardCall {
 		b.Reward = v.Reward.String()
 	}
@@ -190,12 +186,15 @@ func FromLearned(l tuner.Learned, now time.Time) Bucket {
 		Tried: make([]Tried, 0, len(l.Evidence)), Bucket: k.Bucket,
 	}
 	b.MinBytes, b.MaxBytes = bucketRange(k.Bucket)
+	b.Refused = names(l.Refused)
 	b.Since = stored(l.SinceNs, now)
 	if b.DiagnosedAt = stored(l.DiagnosisNs, now); b.DiagnosedAt != nil {
 		b.Diagnosis, b.DiagnosedBefore = l.Diagnosis.String(), true
 	}
 	if l.Calls == 0 {
-		b.Note = "from an import, not measured yet"
+		if b.Note = "from an import, not measured yet"; l.Action == actions.Default {
+			b.Note = ""
+		}
 		return b
 	}
 	base, choice := l.Evidence[actions.Default], l.Evidence[l.Action]
@@ -211,6 +210,13 @@ func FromLearned(l tuner.Learned, now time.Time) Bucket {
 		b.Tried = append(b.Tried, tried(a, l.Evidence[a], k.Bucket, k.Shape))
 	}
 	return b
+}
+
+func names(all []actions.Action) (names []string) {
+	for _, a := range all {
+		names = append(names, a.String())
+	}
+	return names
 }
 
 // ratio is base's cost over choice's with its 95% interval, a normal approximation on logarithms.

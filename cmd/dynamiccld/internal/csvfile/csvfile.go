@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dynamiccl/cmd/dynamiccld/internal/filelock"
 )
 
 // maxRow is more than any row is long.
@@ -48,22 +50,17 @@ func begin(f *os.File, head string) (headed bool, err error) {
 	}
 	// All that write the file share its lock for as long as they do. Who has it alone knows that nobody is in the middle of a row.
 	for end := time.Now().Add(openWithin); time.Now().Before(end); time.Sleep(lookEvery) {
-		if locked(f, unix.LOCK_EX) {
+		if filelock.Take(f, unix.LOCK_EX) {
 			if err := goOn(f, head); err != nil {
 				return false, err
 			}
 		}
-		if locked(f, unix.LOCK_SH) {
+		if filelock.Take(f, unix.LOCK_SH) {
 			size, err := headOf(f, head)
 			return size > 0, err
 		}
 	}
 	return false, errors.New("another process has it locked")
-}
-
-// locked says that nobody keeps this process from the lock. On a file system without locks there is one writer, as far as anybody knows.
-func locked(f *os.File, how int) bool {
-	return !errors.Is(unix.Flock(int(f.Fd()), how|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 // headOf refuses a file that does not begin with head, unless it is empty.

@@ -95,17 +95,19 @@ func (d *Daemon) Alarms(ctx context.Context) (all []tuner.Alarmed, err error) {
 }
 
 // Import takes rules over as starting points of the communicators that run now. They must be measured better than NCCL's
-// default before they stay.
-func (d *Daemon) Import(ctx context.Context, rules []actions.Rule) error {
+// default before they stay. What is refused no communicator tries any more, nor any later one of these shapes.
+func (d *Daemon) Import(ctx context.Context, rules []actions.Rule, refused []actions.Refusal) error {
 	return d.do(ctx, func() {
 		for _, id := range d.order {
 			c := d.comms[id]
 			if !c.active {
 				continue
 			}
-			if prior := advice(rules, c.shape()); len(prior) > 0 {
+			never := storefile.RefusedBy(refused, storefile.Target{Machine: c.machine(d.cfg.Machine), GPUArch: d.cfg.GPUArch, NCCLVersion: c.ncclVersion()}, c.shape())
+			if prior := append(never, advice(rules, c.shape())...); len(prior) > 0 {
 				d.step(tuner.Advised{Comm: id, Prior: prior})
 			}
+			d.refuse(never)
 		}
 	})
 }

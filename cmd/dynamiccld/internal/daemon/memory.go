@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/config"
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/state"
@@ -62,6 +63,8 @@ func moved(at, by, now state.Ns) state.Ns {
 
 // transportless is what is stored for the shape without its transport and for no bucket of known: rules that were imported into
 // the store file, which name none, are starting points wherever they fit. What was measured is not: nobody knows over what.
+//
+// What is refused there is refused over every transport, of known ones, too, unless it has been measured since over this one.
 func (d *Daemon) transportless(machine string, shape state.Shape, ncclVersion int, known []tuner.Learned) (imported []tuner.Learned) {
 	if shape.Transport == "" {
 		return nil
@@ -69,12 +72,19 @@ func (d *Daemon) transportless(machine string, shape state.Shape, ncclVersion in
 	without, measured := shape, 0
 	without.Transport = ""
 	for _, l := range d.memory.Load(machine, d.cfg.GPUArch, ncclVersion, without) {
-		switch {
-		case l.Calls > 0:
+		if l.Calls > 0 {
 			measured++
-		case !slices.ContainsFunc(known, func(k tuner.Learned) bool { return k.Key.Bucket == l.Key.Bucket }):
-			l.Key.Shape = shape
+		}
+		l.Key.Shape = shape
+		i := slices.IndexFunc(known, func(k tuner.Learned) bool { return k.Key.Bucket == l.Key.Bucket })
+		switch {
+		case i >= 0:
+			k := &known[i]
+			*k = k.Refusing(slices.DeleteFunc(l.Refused, func(a actions.Action) bool { return k.Calls > 0 && k.Evidence[a].N > 0 })...)
+		case l.Calls == 0:
 			imported = append(imported, l)
+		case len(l.Refused) > 0:
+			imported = append(imported, tuner.Refusal(l.Key, l.Refused...))
 		}
 	}
 	if len(imported) > 0 {
@@ -84,6 +94,24 @@ func (d *Daemon) transportless(machine string, shape state.Shape, ncclVersion in
 		d.log.Info("choices are stored for this shape that were measured while its transport was not known: they are measured again", "shape", shape.String(), "choices", measured)
 	}
 	return imported
+}
+
+// refuse has the memory refuse what these do.
+func (d *Daemon) refuse(all []tuner.Learned) {
+	for _, never := range all {
+		k := never.Key
+		if k.NCCLVersion == 0 {
+			continue
+		}
+		for _, l := range d.memory.Load(k.Machine, k.GPUArch, k.NCCLVersion, k.Shape) {
+			if l.Key == k {
+				never = l.Refusing(never.Refused...)
+			}
+		}
+		if err := d.memory.Put([]tuner.Learned{never}); err != nil {
+			d.once("a refusal was not kept", err)
+		}
+	}
 }
 
 // learn takes what the core gives out. It touches memory only; flushLoop writes.

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,5 +52,46 @@ func TestStoredWithoutTransport(t *testing.T) {
 	}
 	if got := d.known("m", without, nccl); len(got) != 3 {
 		t.Errorf("without a transport: %+v", got)
+	}
+}
+
+// What is refused where the transport is not known is refused over all, until it has been measured there.
+func TestRefusedOverEveryTransport(t *testing.T) {
+	const nccl = 23007
+	without := state.Shape{Ranks: 4, Nodes: 2}
+	socket := without
+	socket.Transport = "socket"
+	ring, tree := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring}, actions.Action{Path: actions.PathCollective, Algorithm: actions.Tree}
+	key := func(shape state.Shape, log2 uint8) tuner.Key {
+		return tuner.Key{Machine: "m", NCCLVersion: nccl, Shape: shape, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: log2}}
+	}
+	measured := func(shape state.Shape, log2 uint8, of ...actions.Action) tuner.Learned {
+		l := tuner.Learned{Key: key(shape, log2), Action: of[0], CostNs: 1e3, Default: 2e3, Calls: 70, Evidence: map[actions.Action]tuner.Estimate{actions.Default: {N: 5, MeanNs: 2e3, VarLog: 0.1}}}
+		for _, a := range of {
+			l.Evidence[a] = tuner.Estimate{N: 5, MeanNs: 1e3, VarLog: 0.1}
+		}
+		return l
+	}
+	d, _ := open(t, testConfig(t))
+	defer d.Close()
+	d.learn([]tuner.Learned{tuner.Refusal(key(without, 10), ring), tuner.Refusal(key(without, 11), ring), tuner.Refusal(key(without, 12), ring), measured(without, 13, tree).Refusing(ring),
+		measured(socket, 11, tree), measured(socket, 12, ring)})
+	got := map[uint8]tuner.Learned{}
+	for _, l := range d.known("m", socket, nccl) {
+		got[l.Key.Bucket.Log2Bytes] = l
+	}
+	for log2, refused := range map[uint8]int{10: 1, 11: 1, 12: 0, 13: 1} {
+		if l := got[log2]; len(l.Refused) != refused || l.Key.Shape != socket {
+			t.Errorf("bucket %d: %+v", log2, l)
+		}
+	}
+	if got[13].Action != actions.Default || got[11].Action != tree || got[12].Action != ring {
+		t.Errorf("%+v", got)
+	}
+	d.refuse([]tuner.Learned{tuner.Refusal(key(socket, 12), ring), tuner.Refusal(key(socket, 14), tree)})
+	d.learn([]tuner.Learned{measured(socket, 14, ring)})
+	all := d.memory.Load("m", d.cfg.GPUArch, nccl, socket)
+	if n := len(all); n != 3 || all[1].Action != actions.Default || !slices.Equal(all[1].Refused, []actions.Action{ring}) || !slices.Equal(all[2].Refused, []actions.Action{tree}) || all[2].Action != ring {
+		t.Errorf("%+v", all)
 	}
 }

@@ -107,7 +107,7 @@ func (b *Backend) Ran(ctx context.Context, _ uint64) (control.RunView, error) {
 }
 
 // Import implements control.Backend.
-func (b *Backend) Import(ctx context.Context, rules []actions.Rule) error {
+func (b *Backend) Import(ctx context.Context, rules []actions.Rule, _ []actions.Refusal) error {
 	if err := b.answer(ctx); err != nil {
 		return err
 	}

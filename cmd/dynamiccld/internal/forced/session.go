@@ -105,7 +105,7 @@ func (s *Session) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	environ := append(slices.Clone(o.Environ), nccltuner.DirVariable+"="+dir, plainBroadcasts)
+	environ := append(slices.Clone(o.Environ), nccltuner.DirVariable+"="+dir, nccltuner.ForcedVariable+"=1", plainBroadcasts)
 	spec := workers.Spec{Program: o.Worker, Ranks: o.Ranks, Nodes: o.Nodes, NCCL: o.NCCL, MaxBytes: max(leastBytes, o.MaxBytes), Logs: s.folder,
 		Registered: o.Registered, Environ: environ, Idle: s.idle}
 	if s.group, err = workers.Start(spec); err != nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/filelock"
 	"dynamiccl/cmd/dynamiccld/internal/sweep"
 )
 
@@ -139,7 +140,7 @@ func openJournal(path string) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--out: %w; name a file that you may write, in a folder that exists", err)
 	}
-	if err := lock(f); err != nil {
+	if !lock(f) {
 		return nil, errors.Join(fmt.Errorf("--out: %s is being written by another run; wait for its end, or give another file", path), f.Close())
 	}
 	if err := endLine(f); err != nil {
@@ -149,14 +150,11 @@ func openJournal(path string) (*journal, error) {
 }
 
 // lock keeps a plain file for one run until it is closed: whose lines stand in it nobody could tell of two.
-func lock(f *os.File) error {
+func lock(f *os.File) bool {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil // what else is wrong with it shows when it is read
+		return true // what else is wrong with it shows when it is read
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		return err
-	}
-	return nil // some file systems have no locks
+	return filelock.Take(f, unix.LOCK_EX)
 }
 
 // endLine refuses a file that does not begin with a JSON line, as one of JSON over many lines, and ends a last line that was cut off: the

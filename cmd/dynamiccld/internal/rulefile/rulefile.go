@@ -70,6 +70,30 @@ func Rules(buckets []control.Bucket) ([]actions.Rule, error) {
 	return rules, nil
 }
 
+// Refused gives what must not run, of all shapes and whatever is chosen beside it. Lines name no transport, so what is refused over one is
+// over all.
+func Refused(buckets []control.Bucket) (all []actions.Refusal, err error) {
+	buckets = slices.DeleteFunc(slices.Clone(buckets), func(b control.Bucket) bool { return len(b.Refused) == 0 })
+	if kinds := Kinds(buckets); len(kinds) > 1 {
+		return nil, fmt.Errorf("%w: %s; choose one with --machine, --gpu-arch and --nccl-version", ErrAmbiguous, strings.Join(kinds, "; "))
+	}
+	for _, b := range buckets {
+		for _, name := range b.Refused {
+			a, err := actions.Parse(name)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", b.Bucket, err)
+			}
+			if r := (actions.Refusal{Collective: b.Bucket.Collective, Log2Bytes: b.Bucket.Log2Bytes, Action: a, Nodes: b.Nodes, Ranks: b.Ranks}); !slices.Contains(all, r) {
+				all = append(all, r)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b actions.Refusal) int {
+		return cmp.Or(cmp.Compare(a.Nodes, b.Nodes), cmp.Compare(a.Ranks, b.Ranks), cmp.Compare(a.Collective, b.Collective), cmp.Compare(a.Log2Bytes, b.Log2Bytes), cmp.Compare(a.Action.Word(), b.Action.Word()))
+	})
+	return all, nil
+}
+
 // Kinds lists the machines, GPU architectures and NCCL versions that buckets belong to.
 func Kinds(buckets []control.Bucket) []string {
 	seen := map[string]bool{}

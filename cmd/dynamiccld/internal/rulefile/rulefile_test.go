@@ -94,17 +94,17 @@ func TestWriteIsWholeOrNothing(t *testing.T) {
 	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(path, []actions.Rule{{MinBytes: 2, MaxBytes: 1}}); err == nil {
+	if err := (File{Rules: []actions.Rule{{MinBytes: 2, MaxBytes: 1}}}).Write(path); err == nil {
 		t.Error("a bad rule was written")
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "old" {
 		t.Errorf("the old file is gone: %q, %v", data, err)
 	}
-	if err := Write(dir, nil); err == nil {
+	if err := (File{}).Write(dir); err == nil {
 		t.Error("a directory was replaced")
 	}
 	rules := []actions.Rule{{Collective: actions.AllGather, MaxBytes: 9, Algorithm: actions.Ring, Nodes: -1, Ranks: -1, PipeOps: 3, RegBuff: 1}}
-	if err := Write(path, rules); err != nil {
+	if err := (File{Rules: rules}).Write(path); err != nil {
 		t.Fatal(err)
 	}
 	f, err := os.Open(path)
@@ -112,7 +112,7 @@ func TestWriteIsWholeOrNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, back, err := Read(path, f, 1<<20); err != nil || !reflect.DeepEqual(back, rules) {
+	if back, err := Read(path, f, 1<<20); err != nil || !reflect.DeepEqual(back.Rules, rules) {
 		t.Errorf("%+v, %v", back, err)
 	}
 	left, err := os.ReadDir(dir)
@@ -123,8 +123,8 @@ func TestWriteIsWholeOrNothing(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	for name, text := range map[string]string{"nothing": "# only a comment\n", "bad": "allreduce,1\n", "too large": strings.Repeat("#\n", 600)} {
-		if _, rules, err := Read(name, strings.NewReader(text), 1000); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v, %v", name, rules, err)
+		if got, err := Read(name, strings.NewReader(text), 1000); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
 }

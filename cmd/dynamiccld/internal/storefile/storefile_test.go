@@ -22,7 +22,8 @@ func TestRulesGoThroughTheStore(t *testing.T) {
 		{Collective: actions.AllGather, MinBytes: 1 << 20, MaxBytes: 1<<24 - 1, Algorithm: actions.Ring, Protocol: actions.LL128, Channels: 24, Nodes: 1, Ranks: 8, PipeOps: -1, RegBuff: -1},
 		{Collective: actions.AllReduce, MinBytes: 1, MaxBytes: 65535, Algorithm: actions.Tree, Protocol: actions.LL, Nodes: 1, Ranks: 8, PipeOps: -1, RegBuff: -1},
 	}
-	n, err := Import(path, rules, Target{Machine: "m", NCCLVersion: 23007}, []state.Shape{{Ranks: 8, Nodes: 1}})
+	changes, err := Import{Rules: rules, Target: Target{Machine: "m", NCCLVersion: 23007}, Shapes: []state.Shape{{Ranks: 8, Nodes: 1}}}.Into(path)
+	n := len(changes)
 	if err != nil || n != 4+16 {
 		t.Fatalf("%d, %v", n, err)
 	}
@@ -57,7 +58,7 @@ func TestReadDoesNotChangeTheFile(t *testing.T) {
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("reading made a file: %v", err)
 	}
-	if _, err := Import(path, nil, Target{}, nil); err != nil {
+	if _, err := (Import{}).Into(path); err != nil {
 		t.Fatal(err)
 	}
 	before, err := os.ReadFile(path)
@@ -81,7 +82,7 @@ func TestDaemonHasTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := Import(path, nil, Target{}, nil); !errors.Is(err, store.ErrLocked) {
+	if _, err := (Import{}).Into(path); !errors.Is(err, store.ErrLocked) {
 		t.Errorf("import: %v", err)
 	}
 	if _, _, err := Read(path, time.Now()); !errors.Is(err, store.ErrLocked) {
@@ -92,7 +93,7 @@ func TestDaemonHasTheFile(t *testing.T) {
 func TestImportRefusesWhatTheStoreRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.db")
 	rules := []actions.Rule{{MaxBytes: 9, Algorithm: actions.Ring, Nodes: -1, Ranks: -1, PipeOps: -1, RegBuff: -1}}
-	if n, err := Import(path, rules, Target{}, []state.Shape{{Ranks: 0, Nodes: 1}}); !errors.Is(err, store.ErrInvalid) || n != 0 {
-		t.Errorf("%d, %v", n, err)
+	if changes, err := (Import{Rules: rules, Shapes: []state.Shape{{Ranks: 0, Nodes: 1}}}).Into(path); !errors.Is(err, store.ErrInvalid) || len(changes) != 0 {
+		t.Errorf("%v, %v", changes, err)
 	}
 }

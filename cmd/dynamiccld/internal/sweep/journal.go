@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"dynamiccl/cmd/dynamiccld/internal/filelock"
 	"dynamiccl/cmd/dynamiccld/internal/forced"
 	"dynamiccl/cmd/internal/wholefile"
 )
@@ -129,7 +130,7 @@ func openJournal(path string, anew bool) (*journal, error) {
 		return nil, fmt.Errorf("--out: %w; name a file that you may write, in a folder that exists", err)
 	}
 	j := &journal{file: f, at: map[pointKey]int{}}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if !filelock.Take(f, unix.LOCK_EX) {
 		return nil, errors.Join(fmt.Errorf("%s is being written by another sweep; wait for its end, or give another --out", path), f.Close())
 	}
 	var points []Point
