@@ -17,7 +17,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* a job is done */
 static CUstream all;
 
 static void hold(const uint32_t *word) {
-  while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0) usleep(50);
+  for (unsigned vain = 0; __atomic_load_n(word, __ATOMIC_ACQUIRE) == 0; vain++) usleep(vain < 20 ? 50 : 500);
 }
 
 static void *run_jobs(void *stream) {

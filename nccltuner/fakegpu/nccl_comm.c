@@ -166,7 +166,7 @@ static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int r
   comm->rank = (struct rank){.plan = comm->plan, .sync = comm->sync, .rank = rank, .commName = name};
   timeline_init(&comm->rank.timeline, &comm->options.model, rank);
   comm->rank.sums = calloc(2 * MAX_ITEMS, sizeof *comm->rank.sums); /* of two phases */
-  comm->sums = calloc(CHUNK_BYTES, sizeof *comm->sums);
+  comm->sums = malloc(CHUNK_BYTES * sizeof *comm->sums); /* written before it is read */
   comm->rank.proxy = proxy_start(comm->options.proxyLag);
   if (comm->options.ncclVersion >= 23100) comm->rank.kernels = proxy_start(comm->options.proxyLag);
   if (comm->rank.sums == NULL || comm->sums == NULL || comm->rank.proxy == NULL)

@@ -50,6 +50,10 @@ __device__ __forceinline__ bool anyLane(bool is) { return __any_sync(kEverybody,
 /* What it looks at is other kernels' memory, too, whom it should not slow down. */
 __device__ __forceinline__ void nicNap() { __nanosleep(200); }
 
+/* Of a queue that nothing is asked of, the looks from one question whether the launch may end to the next, 0.1 ms: that is a read of host
+ * memory, for which the fences of other queues' warps wait. Asked at each look, it cost what goes there and back 3 us. */
+constexpr uint32_t kAskLooks = 256;
+
 /* A request and the one behind it, in shared memory: shuffles of every word take longer, each with a look for lanes that are apart. */
 struct NicRequests {
   const uint32_t *words;

@@ -18,10 +18,6 @@ namespace dyn {
 
 using Nic = ::nic;
 
-/* Of a queue that nothing is asked of, the looks from one question whether the launch may end to the next, 0.1 ms: that is a read of host
- * memory, for which the fences of other queues' warps wait. Asked at each look, it cost what goes there and back 3 us. */
-constexpr uint32_t kAskLooks = 256;
-
 /* As the host has said, to which none being needed is as good. */
 __device__ __forceinline__ bool nicHasNext(const Nic &n) { return (int32_t)(loadHost(&n.report->next) - n.number) > 0; }
 

@@ -8,6 +8,7 @@
  * carrier_test behind | announced | full | reset   behind.c
  * All of it plays version 11 of the tables, or 14 with TABLE=14. CARRIER: the library. DYNAMICCL_CARRIER=1.
  */
+#include "../../../nccltuner/preload/test/naps.h"
 #include "behind.h"
 #include "going.h"
 #include "trips.h"
@@ -309,6 +310,7 @@ int main(int count, char **arguments) {
   const char *what = count > 1 ? arguments[1] : "", *table = getenv("TABLE");
   playRma = table != NULL && strcmp(table, "14") == 0;
   setenv("DYNAMICCL_CARRIER_SETUP_S", "20", 0);
+  naps_may_take(200);
   if (strcmp(what, "traffic") == 0 && count > 3) {
     int ranks = atoi(arguments[2]);
     if (count > 4) seed = strtoul(arguments[4], NULL, 0);

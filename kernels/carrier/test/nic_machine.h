@@ -39,15 +39,17 @@ extern thread_local Index threadIdx, blockIdx, blockDim;
 inline void perhapsWait() {}
 inline void nicRest(unsigned vain) {
   if (vain % 16 == 15) usleep(vain < 64 ? 20 : 200);
-  else if (vain < 64) sched_yield();
+  else if (vain < 16) sched_yield();
 }
+constexpr uint32_t kAskLooks = 256;
 #else
 /* Now and then a thread stands still here. */
 void perhapsWait();
 inline void nicRest(unsigned vain) {
-  if (vain > 3) usleep(vain < 32 ? 20 : 100);
+  if (vain > 3) usleep(vain < 16 ? 20 : 200);
   else sched_yield();
 }
+constexpr uint32_t kAskLooks = 32; /* of which most are naps */
 
 /* Number of the mistake that is planted; 0: none. */
 extern int planted;
@@ -221,7 +223,7 @@ inline void postJob(nic_job *job, uint32_t number, uint64_t to, uint64_t from, u
 inline bool allCopied(const uint32_t *copied, uint32_t helpers, uint32_t number) {
   for (uint32_t h = 0; h < helpers; h++)
     if (loadCount(&copied[h]) != number) {
-      nicRest(0);
+      usleep(20); /* who copies naps, too */
       return false;
     }
   return true;

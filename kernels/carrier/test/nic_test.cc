@@ -7,6 +7,7 @@
  */
 #include <sys/wait.h>
 
+#include "../../../nccltuner/preload/test/naps.h"
 #include "nic_stories.h"
 #include "nic_traffic.h"
 
@@ -32,6 +33,7 @@ int main(int argc, char **argv) {
   constexpr struct { int ranks, contexts; } shapes[] = {{1, 3}, {2, 2}, {3, 2}, {4, 1}};
   planted = argc > 2 ? atoi(argv[2]) : 0;
   bool fine = true;
+  naps_may_take(200);
   for (int of : {GDAKI_100, GDAKI_200}) {
     if (of == GDAKI_100 && planted >= NIC_MUTATE_BACKWARDS) continue; /* which it does not have */
     layout = of;

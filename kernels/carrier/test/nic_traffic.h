@@ -275,11 +275,12 @@ static void receiveAll(Traffic *t, int rank) {
   std::vector<Receiver> receivers;
   for (auto &f : t->flows)
     if (f->target == rank) receivers.push_back({*t, *f});
-  for (int left = 1; left > 0;) {
+  for (unsigned left = 1, vain = 0; left > 0;) {
     bool did = false;
     left = 0;
-    for (Receiver &r : receivers) did = r.step() || did, left += r.left;
-    if (!did) usleep(20);
+    for (Receiver &r : receivers) did = r.step() || did, left += (unsigned)r.left;
+    vain = did ? 0 : vain + 1;
+    if (!did) usleep(vain < 16 ? 20 : 100);
   }
 }
 

@@ -116,7 +116,7 @@ inline Card::Card(int rank, int ranks, uint64_t *link, uint64_t begin)
       if (planted == NIC_MUTATE_READY) posted[place].rung = q.ready;
       *q.reserved = *q.ready = *q.done.consumed = report.consumed[peer][side] = begin;
     }
-  control[NIC_IDLE_LOOKS] = 200;
+  control[NIC_IDLE_LOOKS] = 50;
   n.launched = &launched, n.ended = &ended, n.replayed = replayed;
   n.usedNs = &usedNs, n.lateNs = UINT32_MAX, report.next = 1; /* kernels are started as they are needed; n.number is 0 */
   for (nic_job &job : jobs) job.words[0] = job.words[NIC_JOB_NEXT] = (uint64_t)(UINT32_MAX - 10 * (NIC_JOB_HELPERS + 1)) << 32; /* numbers go on behind their end */
@@ -134,7 +134,7 @@ inline bool Card::isBehind() {
 inline void Card::serve() {
   while (!ends) {
     if (!isBehind() || loadCount(&control[NIC_STOP]) != 0) {
-      usleep(50);
+      usleep(100);
       continue;
     }
     for (uint32_t &word : launch) word = 0;

@@ -100,7 +100,7 @@ static inline void poster_raise(uint64_t *at, uint64_t value) {
 
 /* A GPU's thread spins; here others are to have the CPU. */
 static inline void poster_rest(unsigned *vain) {
-  if (++*vain > 3) usleep(20);
+  if (++*vain > 3) usleep(*vain < 16 ? 20 : 100);
   else sched_yield();
 }
 

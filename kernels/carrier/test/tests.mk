@@ -3,7 +3,7 @@
 # libcuda.so.1 of nccltuner/fakegpu.
 T := $(BUILD)/test
 TEST_SOURCES := $(wildcard test/*.c)
-MEETING := ../../nccltuner/preload/test/meeting.h
+MEETING := $(addprefix ../../nccltuner/preload/test/,meeting.h naps.h)
 MISTAKES := $(foreach n,1 2 3 4 5 6 7 8 9 10 11 12 13 14,$(T)/mistake$(n).so)
 
 tests: all $(T)/carrier_test $(MISTAKES) $(T)/threads/carrier_test $(T)/threads/carrier.so $(T)/card_test $(T)/threads/card_test \
@@ -35,7 +35,7 @@ $(T)/card_test $(T)/threads/card_test: $(CARD_SOURCES) $(wildcard test/*.h test/
 
 # The network card's kernel on threads of this CPU; the second under the thread sanitizer.
 NIC_TEST = $(CXX) -std=c++17 -g -O1 -Wall -Wextra -Werror -pthread -o $@ $<
-$(T)/nic_test $(T)/threads/nic_test: test/nic_test.cc $(wildcard test/*.h nic/*)
+$(T)/nic_test $(T)/threads/nic_test: test/nic_test.cc $(wildcard test/*.h nic/*) $(MEETING)
 	@mkdir -p $(@D)
 	@echo "c++ $@"; $(NIC_TEST) $(if $(filter threads,$(notdir $(@D))),-fsanitize=thread)
 

@@ -114,9 +114,18 @@ static void maybe_send(struct traffic *t, int context, int target, uint64_t *luc
   if (rank == t->dies && atomic_load(&t->puts) == t->diesAt) die();
 }
 
+/* So often in vain: for long, as where a rank is slow. */
+static void rest(unsigned vain) {
+  if (vain < 200) sched_yield();
+  else usleep(100);
+}
+
+static uint64_t moves(const struct traffic *t) { return atomic_load(&t->puts) + atomic_load(&t->done) + atomic_load(&t->failed); }
+
 static void *proxy(void *argument) {
   struct traffic *t = argument;
-  uint64_t luck = t->seed + (uint64_t)rank;
+  uint64_t luck = t->seed + (uint64_t)rank, before = 0;
+  unsigned vain = 0;
   while (!atomic_load(&t->stop)) {
     for (int c = 0; c < CONTEXTS; c++) {
       poll_completions(t, c);
@@ -126,7 +135,9 @@ static void *proxy(void *argument) {
       }
     }
     if (rank == t->dies && t->slowUs > 0) usleep(t->slowUs);
-    sched_yield();
+    vain = moves(t) == before ? vain + 1 : 0;
+    before = moves(t);
+    rest(vain);
   }
   return NULL;
 }
@@ -151,17 +162,19 @@ static uint64_t check_until(const struct traffic *t, int context, int source, ui
 void traffic_check(struct traffic *t) {
   uint64_t at[CONTEXTS][MAX_RANKS] = {0}, sum[CONTEXTS][MAX_RANKS] = {0};
   int expected = CONTEXTS * numRanks - (t->dies < 0 ? 0 : CONTEXTS), complete = 0;
+  unsigned vain = 0;
   while (complete < expected || will_die(t->dies)) {
-    complete = 0;
+    complete = 0, vain++;
     for (int c = 0; c < CONTEXTS; c++)
       for (int source = 0; source < numRanks; source++) {
         uint64_t seen = __atomic_load_n(&comm.signals[c][source], __ATOMIC_ACQUIRE), *k = &at[c][source];
         if (seen != sum[c][source]) {
+          vain = 0;
           *k = check_until(t, c, source, *k, &sum[c][source], seen);
           atomic_store(&shared->acknowledged[c][source][rank], *k);
         }
         complete += *k == t->each && source != t->dies;
       }
-    sched_yield();
+    rest(vain);
   }
 }

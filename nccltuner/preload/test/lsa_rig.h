@@ -66,8 +66,10 @@ static bool sampled;     /* the communicator: calls that are timed are described
 
 typedef int (*function)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
 
+static void *program; /* opened once: the thread sanitizer reads all libraries again each time */
+
 static inline function find(const char *name) {
-  function f = (function)dlsym(dlopen(NULL, RTLD_LAZY), name); /* in the order of a program that is linked with NCCL */
+  function f = (function)dlsym(program, name); /* in the order of a program that is linked with NCCL */
   CHECK(f != NULL, "%s", name);
   return f;
 }
@@ -104,6 +106,7 @@ static inline int succeed(void) { return 0; }
 
 static inline void load(void) {
   char path[4096];
+  program = dlopen(NULL, RTLD_LAZY);
   preload = dlsym(RTLD_DEFAULT, DYN_PRELOAD_SYMBOL);
   CHECK(preload != NULL && preload->version == DYN_PRELOAD_VERSION, "not preloaded");
   snprintf(path, sizeof path, "%s/libnccl.so.2", folder);

@@ -42,8 +42,10 @@ static struct fake_gpu *gpu;
 static struct fake_call *(*last)(void);
 static struct dyn_ring *ring;
 
+static void *program; /* opened once: the thread sanitizer reads all libraries again each time */
+
 static function find(const char *name) {
-  function f = (function)dlsym(dlopen(NULL, RTLD_LAZY), name); /* in the order of a program that is linked with NCCL */
+  function f = (function)dlsym(program, name); /* in the order of a program that is linked with NCCL */
   CHECK(f != NULL, "%s", name);
   return f;
 }
@@ -161,6 +163,7 @@ static int status_of(pid_t child) {
 static void open_fakes(const char *folder) {
   char path[4096];
   preload = dlsym(RTLD_DEFAULT, DYN_PRELOAD_SYMBOL);
+  program = dlopen(NULL, RTLD_LAZY);
   CHECK(preload != NULL && preload->version == DYN_PRELOAD_VERSION, "not preloaded");
   snprintf(path, sizeof path, "%s/libnccl.so.2", folder);
   void *nccl = dlopen(path, RTLD_NOW | RTLD_LOCAL);

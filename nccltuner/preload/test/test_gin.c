@@ -40,18 +40,18 @@ static struct step step_of(uint64_t n) {
   return s;
 }
 
-static float value_of(const struct step *s, int ofRank, size_t i) { return (float)(random_of(s->seed + (uint64_t)ofRank * 977 + i) >> 20 & 0xff); }
+OF_ONE_THREAD static float value_of(const struct step *s, int ofRank, size_t i) { return (float)(random_of(s->seed + (uint64_t)ofRank * 977 + i) >> 20 & 0xff); }
 
 /* Elements, of what a rank sends or gets. */
-static size_t sent(const struct step *s) { return s->count * (s->collective == DYN_ALL_TO_ALL || s->collective == DYN_REDUCE_SCATTER ? (size_t)numRanks : 1); }
-static size_t got(const struct step *s) { return s->count * (s->collective == DYN_ALL_TO_ALL || s->collective == DYN_ALL_GATHER ? (size_t)numRanks : 1); }
+OF_ONE_THREAD static size_t sent(const struct step *s) { return s->count * (s->collective == DYN_ALL_TO_ALL || s->collective == DYN_REDUCE_SCATTER ? (size_t)numRanks : 1); }
+OF_ONE_THREAD static size_t got(const struct step *s) { return s->count * (s->collective == DYN_ALL_TO_ALL || s->collective == DYN_ALL_GATHER ? (size_t)numRanks : 1); }
 
-static void fill(const struct step *s, int slot) {
+OF_ONE_THREAD static void fill(const struct step *s, int slot) {
   for (size_t i = 0; i < sent(s); i++) in[slot][i] = value_of(s, rank, i);
   for (size_t i = 0; i <= got(s); i++) out[slot][i] = s->inPlace && i < s->count ? in[slot][i] : -1;
 }
 
-static void compare(const struct step *s, int slot) {
+OF_ONE_THREAD static void compare(const struct step *s, int slot) {
   size_t own = (size_t)rank * s->count, n = got(s);
   for (size_t i = 0; i < n; i++) {
     int from = (int)(i / s->count);

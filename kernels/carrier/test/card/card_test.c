@@ -5,6 +5,7 @@
  * card_test lives | locked | waits | reset | refused | start | latency | bandwidth | dead | file PATH | types KERNEL, and with TABLE=14 shared | several PATH | leaves | left | unfit
  * It plays NCCL 2.28.9, or 2.32.3 with TABLE=14. CARRIER: the library, with a file of the kernel beside it; types: KERNEL says whether there is one (1 or 0).
  */
+#include "../../../../nccltuner/preload/test/naps.h"
 #include "card_locked.h"
 #include "card_places.h"
 #include "card_reset.h"
@@ -284,6 +285,7 @@ int main(int count, char **arguments) {
   playGdaki = table != NULL && strcmp(table, "14") == 0;
   deviceType = NCCL_NET_DEVICE_GIN_GDAKI;
   setenv("DYNAMICCL_CARRIER_SETUP_S", "20", 0);
+  naps_may_take(500);
   if (strcmp(what, "traffic") == 0 && count > 3) {
     const unsigned ranks = (unsigned)atoi(arguments[2]);
     if (count > 4) seed = strtoul(arguments[4], NULL, 0);
