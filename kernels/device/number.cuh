@@ -19,7 +19,7 @@ template <typename To, typename From>
 __device__ __forceinline__ To as(const From &from) {
   static_assert(sizeof(To) == sizeof(From), "of the same size");
   To to;
-  memcpy(&to, &from, sizeof to);
+  memcpy((void *)&to, &from, sizeof to);
   return to;
 }
 

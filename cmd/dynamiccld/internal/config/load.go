@@ -217,7 +217,7 @@ func (l *Loaded) loadEnv(environ []string) error {
 
 // EnvWarnings says which variables of ours nobody reads, or ranks not with their values.
 func EnvWarnings(environ []string) (texts []string) {
-	for _, e := range environ {
+	for _, e := range slices.Sorted(slices.Values(environ)) {
 		name, value, _ := strings.Cut(e, "=")
 		if !strings.HasPrefix(name, EnvPrefix) {
 			continue
