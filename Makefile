@@ -152,3 +152,7 @@ gpu-sweep: all ## tables of real NCCL on the GPUs of this machine, and the noise
 .PHONY: gpu-bench
 gpu-bench: all ## the kernels as gpu-kernels has them, and unmodified programs with and without DynamICCL, on the GPUs of this machine (an hour and a half); NCCL_TESTS=DIR or NCCL_TESTS_BUILT=DIR: nccl-tests too
 	failed=0; kernels/bench/run.sh || failed=1; nccltuner/gputest/live.sh || failed=1; for p in fallbacks torch fused decode kill ddp overlap $$([ -z "$${NCCL_TESTS:-}$${NCCL_TESTS_BUILT:-}" ] || echo nccltests); do nccltuner/gputest/program_$$p.sh docs/figures/programs-$$(date -u +%F).jsonl || failed=1; done; exit $$failed
+
+.PHONY: gpu-bench-all
+gpu-bench-all: all carrier kernels ## what gpu-bench leaves out: links, samples against events, other steps and programs, GIN over the carrier (an hour and a half); ONLY="samples links": some of them
+	nccltuner/gputest/all.sh

@@ -10,7 +10,7 @@
 # mode") the tool does not block launches unless --force-blocking-launches or --force-synchronization-limit say so; the first is
 # a switch, no "no" may follow it. And each rank has a tool of its own, which has one process and one GPU to look at. On one GPU
 # the processes take turns: nothing here needs them beside each other, and nobody says that the tool works under the multi-process service.
-# By the manual racecheck looks at shared memory alone, which only the kernel with the normalisation has, and initcheck
+# By the manual racecheck looks at shared memory alone, which kernels in bulk, AllToAllv and those with the normalisation have, and initcheck
 # reports memory that another process wrote, so it is not among the tools.
 set -euo pipefail
 . "$(dirname "$0")/usage.sh"

@@ -11,7 +11,8 @@
 # The type is Proxy, moved by CUDA's copies, because the carrier's card is a kernel that stays: the tool would slow it down by as much as what
 # it looks at, and it waits for queues that the tool knows nothing of. Ranks are children of one process that has no CUDA, so the tool has to
 # follow them: each rank says whether it has the tool's library in it, and there is one report of all. NCCL asks for kernels that a GPU
-# may not have and takes no for an answer, so errors of CUDA's API are not reported. One rank's kernel waits for what the other's puts, and for a launch of the carrier's: none may wait for the end of another.
+# may not have and takes no for an answer, so errors of CUDA's API are not reported. racecheck is not among the tools: it looks at shared memory
+# alone, of which kernels on GIN have the two times that one thread keeps. One rank's kernel waits for what the other's puts, and for a launch of the carrier's: none may wait for the end of another.
 set -euo pipefail
 . "$(dirname "$0")/usage.sh"
 cd "$(dirname "$0")/../.."

@@ -10,10 +10,9 @@ preloaded (dynamiccl.h); where that, its kernels or room for the size is missing
 Lines are of the operator, or with --how one-by-one (or FUSED_NORM=one-by-one) of the separate steps: plain calls, and CUDA graphs of 20;
 program_fused.sh compares them. Output and residual are held against float64, and have to be the same on all ranks.
 
-This has run without a GPU alone, where it is one by one; the kernel itself has been timed by kernels/bench/lsa.cu. Not known: whether
-ProcessGroupNCCL._comm_ptr() is in your PyTorch and gives the communicator that all_reduce uses, and whether the library's kernels are
-bound by the first calls. "kernels": false says that they were not found, and missing_kernels is 1 where the operator did not run them. A
-communicator that is not blocking never has kernels.
+It has run with PyTorch 2.11 on two GPUs (docs/results/nvlink.md). ProcessGroupNCCL._comm_ptr() has to be in your PyTorch and give the
+communicator that all_reduce uses. "kernels": false says that they were not found, and missing_kernels is 1 where the operator did not run
+them. A communicator that is not blocking never has kernels.
 """
 import argparse
 import ctypes
