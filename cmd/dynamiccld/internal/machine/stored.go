@@ -7,7 +7,7 @@ import (
 )
 
 // DeviceVersion is the first NCCL that reads NCCL_SYM_NOWIN_ENABLE and then may run a device kernel where LL is asked for.
-const DeviceVersion = 22907
+const DeviceVersion = 22902
 
 const (
 	onDevice = ", LL on device kernels"
