@@ -67,22 +67,8 @@ static inline bool dyn_alike_in_processes(const struct dyn_comm *comm) {
  * src/scheduler/symmetric_sched.cc, 2.29.2 to 2.30.7), and looks no further than that process: where some ranks share one and others
  * have their own, an LL is two different kernels, which wait for each other for ever. */
 enum { DYN_DEVICE_ALL = 1, DYN_DEVICE_NONE = -1, DYN_DEVICE_SOME = -2 };
-#define DYN_READS_NOWIN 22902 /* NCCL_VERSION code */
 
-static inline int8_t dyn_device_of_ranks(const struct dyn_comm *comm) {
-  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
-  uint32_t sharing = 0;
-  if (!dyn_everywhere(comm, DYN_RANK_DEVICE_LL)) return DYN_DEVICE_NONE;
-  if (dyn_everywhere(comm, DYN_RANK_SHARES_LL)) return DYN_DEVICE_ALL;
-  for (uint32_t i = 0; i < comm->nRanks; i++) {
-    bool shares = false;
-    for (uint32_t j = 0; j < comm->nRanks && !shares; j++) shares = j != i && ranks[j].pid == ranks[i].pid;
-    sharing += shares;
-  }
-  if (sharing == 0) return DYN_DEVICE_ALL;
-  bool parted = sharing < comm->nRanks && comm->nNodes == 1 && comm->self->ncclVersion >= DYN_READS_NOWIN; /* between nodes there are none */
-  return parted ? DYN_DEVICE_SOME : DYN_DEVICE_NONE;
-}
+int8_t dyn_device_of_ranks(const struct dyn_comm *comm); /* once all have joined */
 
 /* All ranks of a host have joined before NCCL asks any of them (initTransportsRank has them join before its last barrier), so all know
  * the same at the first question. Of several hosts it is never known, and there are none. */

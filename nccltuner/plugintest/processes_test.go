@@ -15,9 +15,9 @@ func TestProcessesFindPlantedMistakes(t *testing.T) {
 		{"tuner.c", "  if (DYN_RARELY(dyn_device_ranks(comm) == DYN_DEVICE_SOME)) without_ll(collective, costs, numAlgo, numProto);\n  uint32_t", "  uint32_t"},
 		{"tuner.c", " || !(usable & ~DYN_MARKS_LL)) return;", ") return;"},
 		{"tuner.c", "(collective != DYN_ALL_REDUCE && collective != DYN_ALL_GATHER && collective != DYN_REDUCE_SCATTER) || ", ""},
-		{"everywhere.h", "if (dyn_everywhere(comm, DYN_RANK_SHARES_LL)) return DYN_DEVICE_ALL;", ""},
-		{"everywhere.h", "sharing < comm->nRanks && ", ""},
-		{"everywhere.h", " && comm->self->ncclVersion >= DYN_READS_NOWIN", ""},
+		{"processes.c", "if (dyn_everywhere(comm, DYN_RANK_SHARES_LL)) return DYN_DEVICE_ALL;", ""},
+		{"processes.c", "sharing < comm->nRanks && ", ""},
+		{"processes.c", " && comm->self->ncclVersion >= DYN_READS_NOWIN", ""},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
 			t.Parallel()
