@@ -146,7 +146,7 @@ struct dyn_rank {
 #define DYN_RANK_PLAN_UNFIT 4  /* the plan in force failed its check: NCCL's defaults run in its place */
 #define DYN_RANK_NO_EXPLORE 8  /* DYNAMICCL_NO_EXPLORE: stored choices only, no exploration */
 #define DYN_RANK_FIXED_NUMERICS 16 /* DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice */
-#define DYN_RANK_DEVICE_LL 32 /* NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one */
+#define DYN_RANK_DEVICE_LL 32 /* NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.2 on LL means a device kernel where there is one; where ranks share a process there is none */
 #define DYN_RANK_NO_TIMES 64 /* this rank's calls are not timed (plugin/capture.c): stored choices only */
 #define DYN_RANK_EVENT_TIMED 128 /* they are timed by CUDA events (preload/probe.c), trees on one node included */
 #define DYN_RANK_BINDS 256 /* it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN */
@@ -159,6 +159,8 @@ struct dyn_rank {
 #define DYN_RANK_TELLS_APART 4096 /* it knows which questions of NCCL's are about one call (plugin/tuner.c). Written when it joins */
 #define DYN_RANK_ALONE_GATHERS 8192 /* its NCCL asks about an AllGather for nothing else (plugin/everywhere.h). Written when it joins */
 #define DYN_RANK_SEES_GATHERS 16384 /* with it: while NCCL asks about an AllGather, the preload library knows whether it has seen its call. Written when it joins */
+
+#define DYN_RANK_SHARES_LL 32768 /* NCCL_SINGLE_PROC_MEM_REG_ENABLE: what DYN_RANK_DEVICE_LL says holds where ranks share a process, too. Written when it joins */
 
 /* What connects the ranks of a communicator (plugin/transport.h). */
 #define DYN_TRANSPORT_UNKNOWN 0

@@ -60,7 +60,7 @@ const (
 	RankPlanUnfit           = 4     // the plan in force failed its check: NCCL's defaults run in its place
 	RankNoExplore           = 8     // DYNAMICCL_NO_EXPLORE: stored choices only, no exploration
 	RankFixedNumerics       = 16    // DYNAMICCL_FIXED_NUMERICS: collectives that add up keep NCCL's choice
-	RankDeviceLl            = 32    // NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.7 on LL means a device kernel where there is one
+	RankDeviceLl            = 32    // NCCL_SYM_NOWIN_ENABLE: from NCCL 2.29.2 on LL means a device kernel where there is one; where ranks share a process there is none
 	RankNoTimes             = 64    // this rank's calls are not timed (plugin/capture.c): stored choices only
 	RankEventTimed          = 128   // they are timed by CUDA events (preload/probe.c), trees on one node included
 	RankBinds               = 256   // it will be DYN_MEMORY_BOUND before the program has the communicator; written before DYN_MEMORY_OPEN
@@ -72,6 +72,7 @@ const (
 	RankTellsApart          = 4096  // it knows which questions of NCCL's are about one call (plugin/tuner.c). Written when it joins
 	RankAloneGathers        = 8192  // its NCCL asks about an AllGather for nothing else (plugin/everywhere.h). Written when it joins
 	RankSeesGathers         = 16384 // with it: while NCCL asks about an AllGather, the preload library knows whether it has seen its call. Written when it joins
+	RankSharesLl            = 32768 // NCCL_SINGLE_PROC_MEM_REG_ENABLE: what DYN_RANK_DEVICE_LL says holds where ranks share a process, too. Written when it joins
 	TransportUnknown        = 0
 	TransportNvlink         = 1 // one node, every GPU of it reaches every other one by NVLink
 	TransportPcie           = 2 // one node without NVLink

@@ -161,6 +161,7 @@ type RankView struct {
 	Fixed       bool       // the user wants NCCL's own choice for collectives that add up
 	MaxCTAs     int        // that its program lets a kernel of NCCL's have; 0: as many as there are
 	DeviceLL    bool       // NCCL may run a device kernel where LL is chosen, if it is new enough
+	SharesLL    bool       // with DeviceLL: where ranks share a process, too
 	Kernels     bool       // it can run our own kernels, as all ranks could when it said so
 	Windows     bool       // with them: calls on registered memory count as such
 	Names       bool       // with windows: NCCL can be told by name what to run there
@@ -266,6 +267,7 @@ func (k *RankView) setFlags(flags uint32) {
 	k.Fixed = flags&RankFixedNumerics != 0
 	k.AloneGathers = flags&RankAloneGathers != 0
 	k.DeviceLL = flags&RankDeviceLl != 0
+	k.SharesLL = flags&RankSharesLl != 0
 	k.Windows = flags&RankWindows != 0
 	k.Names = flags&RankNames != 0
 	k.MaxCTAs = 0

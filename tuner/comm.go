@@ -37,6 +37,8 @@ type comm struct {
 	trips    *trips // nil: nothing has been told of puts over GIN
 	// registered are collectives on registered memory that all ranks have called.
 	registered [actions.NumCollectives]bool
+	// onDevice has the sizes, by their bits, at which LL is NCCL's device kernel.
+	onDevice [actions.NumCollectives]uint64
 }
 
 func newComm(e CommJoined, reward Reward) *comm {
@@ -99,6 +101,7 @@ func (m *comm) views(all []BucketView) []BucketView {
 		v := b.view()
 		v.Comm, v.Shape, v.Silent, v.Refused = m.Comm, m.Shape, b.silence.of(b.allowed), m.refused(b.Bucket)
 		v.Fixed = m.fixed(b.Collective)
+		v.DeviceLL = sameIn([]actions.Action{deviceLL}, v.Choice) == deviceLL && m.onDevice[b.Collective]>>b.Log2Bytes&1 != 0
 		if m.exposure != nil {
 			v.Reward = RewardExposed
 		}

@@ -175,6 +175,9 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	if !e.Differ {
 		c.onRegistered(m, e.Bucket.Collective)
 	}
+	if e.Set&MarkDeviceLL != 0 && !e.Bucket.Collective.Registered() {
+		m.onDevice[e.Bucket.Collective] |= 1 << e.Bucket.Log2Bytes
+	}
 	old := m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes]
 	set := Choices(e.Bucket, e.Set, m.channels(e.Bucket.Collective), m.Shape, m.EventTimed)
 	if m.fixed(e.Bucket.Collective) {

@@ -133,3 +133,43 @@ func TestDeviceKernelFoundLate(t *testing.T) {
 		}
 	}
 }
+
+// Where LL is the classic kernel, of what was learned where it may have been the device kernel only the rest is in a first plan, and is what
+// learners begin with.
+func TestFirstPlanWithoutLL(t *testing.T) {
+	for _, c := range []struct {
+		of    actions.Collective
+		best  string
+		there bool
+	}{{actions.AllReduce, "Ring/LL", false}, {actions.AllGather, "Ring/LL/4", false}, {actions.ReduceScatter, "Ring/LL", false}, {actions.AllReduce, "Tree/LL128/8", true}, {actions.Reduce, "Ring/LL/4", true}, {actions.Broadcast, "Ring/LL/4", true}} {
+		a, ll := parse(t, c.best)[0], parse(t, "Ring/LL/8")[0]
+		b := state.Bucket{Collective: c.of, Log2Bytes: 12}
+		stored := Learned{Key: Key{Bucket: b}, Action: a, Calls: 9, CostNs: 4000, Default: 9000,
+			Evidence: map[actions.Action]Estimate{actions.Default: {N: 9, MeanNs: 9000}, a: {N: 9, MeanNs: 4000}, ll: {N: 9, MeanNs: 4500}}}
+		core := kernelCore(t, Config{}, CommJoined{Prior: []Learned{stored.WithoutLL()}})
+		if out := core.Step(2, Tick{}); (len(out.Plans) == 1 && len(out.Plans[0].Entries) == 1) != c.there {
+			t.Errorf("%s of %s: the first plan has %+v", a, b, out.Plans)
+		}
+		core.Step(3, Marks{Comm: 1, Bucket: b, Set: 0b111_111})
+		core.Step(4, Tick{})
+		v := core.Buckets()[0]
+		if (v.Choice == a) != c.there || (v.Stored != 0) != c.there || v.DeviceLL || len(stored.Evidence) != 3 {
+			t.Errorf("%s of %s: %+v", a, b, v)
+		}
+	}
+}
+
+// What is in force is said to be the device kernel where NCCL has it, and not where a classic LL with NCCL's own channels has its name.
+func TestViewNamesTheKernel(t *testing.T) {
+	for marks, device := range map[MarkSet]bool{0b111_111 | MarkDeviceLL: true, 0b111_111: false} {
+		b := state.Bucket{Collective: actions.AllGather, Log2Bytes: 12}
+		prior := []Learned{{Key: Key{Bucket: b}, Action: deviceLL, Calls: 9, CostNs: 4000, Default: 9000,
+			Evidence: map[actions.Action]Estimate{actions.Default: {N: 9, MeanNs: 9000}, deviceLL: {N: 9, MeanNs: 4000}}}}
+		core := kernelCore(t, Config{}, CommJoined{Prior: prior, OwnGathers: true})
+		core.Step(3, Marks{Comm: 1, Bucket: b, Set: marks})
+		core.Step(4, Tick{})
+		if v := core.Buckets()[0]; v.Choice != deviceLL || v.DeviceLL != device {
+			t.Errorf("marks %x: %s, device kernel %v", marks, v.Choice, v.DeviceLL)
+		}
+	}
+}

@@ -38,6 +38,25 @@ func Refusal(key Key, refused ...actions.Action) Learned {
 	return Learned{Key: key, Action: actions.Default, CostNs: anyNs, Default: anyNs}.Refusing(refused...)
 }
 
+// WithoutLL is what is known where LL is NCCL's classic kernel, of what was learned where it may have been its device kernel: NCCL's default
+// stands for an LL that was chosen. Only what NCCL has device kernels for on ordinary memory is concerned.
+func (l Learned) WithoutLL() Learned {
+	if c := l.Key.Bucket.Collective; c != actions.AllReduce && c != actions.AllGather && c != actions.ReduceScatter {
+		return l
+	}
+	isLL := func(a actions.Action) bool { return a.Path == actions.PathCollective && a.Protocol == actions.LL }
+	if isLL(l.Action) {
+		l.Action, l.SinceNs = actions.Default, 0
+		if l.Default > 0 {
+			l.CostNs = l.Default
+		}
+	}
+	l.Evidence = maps.Clone(l.Evidence)
+	maps.DeleteFunc(l.Evidence, func(a actions.Action, _ Estimate) bool { return isLL(a) })
+	l.Refused = slices.DeleteFunc(slices.Clone(l.Refused), isLL)
+	return l
+}
+
 // refusesOnly says that it is one.
 func (l *Learned) refusesOnly() bool { return l.Calls == 0 && len(l.Evidence) == 0 }
 

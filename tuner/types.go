@@ -287,6 +287,7 @@ type BucketView struct {
 	Shape       state.Shape
 	Bucket      state.Bucket
 	Choice      actions.Action
+	DeviceLL    bool // Choice is NCCL's device kernel, and not the classic one of that name
 	SinceNs     state.Ns
 	Choices     []ActionView // in the order of the action set, only those measured in this condition
 	SpeedUp     float64      // default's mean over the choice's mean; 1 when unknown

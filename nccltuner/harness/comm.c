@@ -104,11 +104,18 @@ static int broke_rule(struct rank *rank, const struct comm *comm, const char *wh
   return -1;
 }
 
+static int shares_process(const struct rank *rank) {
+  for (int r = 0; r < rank->plan->nRanks; r++)
+    if (r != rank->rank && sync_process(rank->sync, r) == sync_process(rank->sync, rank->rank)) return 1;
+  return 0;
+}
+
 /* From 2.31 on NCCL first asks for a symmetric kernel, with no other entry usable, and then what there is besides, both
  * with numPipeOps 0 and the bytes of one rank's part in cells of 1 KiB (src/scheduler/symmetric_sched.cc and
  * src/tuning/tuning.cc; recorded on 2.32.3). No buffer here is registered: what it is told there has no part in what runs,
  * unless NCCL_SYM_NOWIN_ENABLE is set and the answer to the second is LL, on one node. That is the call then (its cost here
- * is that of LL in the table), and nothing more is asked. Entries marked -1 must stay so. 1: it is the call. */
+ * is that of LL in the table), and nothing more is asked. Entries marked -1 must stay so. Where ranks share a process the classic kernel
+ * runs whatever it is told (isOneThreadMultiGpus, as in 2.30.7; that it asks there at all is the stand-in's). 1: it is the call. */
 static int ask_symmetric(struct comm *comm, struct rank *rank, int func, uint64_t bytes, struct choice *choice) {
   int parts = func == FUNC_ALLGATHER || func == FUNC_REDUCESCATTER ? rank->plan->nRanks : 1;
   if (nccl_version() < 23100 || (parts == 1 && func != FUNC_ALLREDUCE)) return 0;
@@ -124,7 +131,7 @@ static int ask_symmetric(struct comm *comm, struct rank *rank, int func, uint64_
     for (int i = 0; i < NUM_ALGOS * NUM_PROTOS && ask == 0; i++)
       if (costs[i / NUM_PROTOS][i % NUM_PROTOS] != -1.0f)
         return broke_rule(rank, comm, "chose an algorithm and protocol that NCCL marked -1");
-    if (ask == 0 || !rank->plan->noWindows || tuning_select(costs, &choice->algo, &choice->proto) != 0) continue;
+    if (ask == 0 || !rank->plan->noWindows || shares_process(rank) || tuning_select(costs, &choice->algo, &choice->proto) != 0) continue;
     choice->device = choice->proto == PROTO_LL && costs[choice->algo][choice->proto] == 0.0f;
     if (choice->device) return 1;
   }

@@ -62,4 +62,19 @@ static inline bool dyn_alike_in_processes(const struct dyn_comm *comm) {
   return true;
 }
 
+/* Whether ranks have NCCL's device kernels for LL on ordinary buffers: with DYN_RANK_DEVICE_LL, and where each has a process of its own.
+ * NCCL runs the classic kernel on a rank whose process has another one of the communicator (isOneThreadMultiGpus,
+ * src/scheduler/symmetric_sched.cc, 2.29.2 to 2.30.7), and looks no further than that process: where some ranks share one and others
+ * have their own, an LL is two different kernels, which wait for each other for ever. */
+enum { DYN_DEVICE_ALL = 1, DYN_DEVICE_NONE = -1, DYN_DEVICE_SOME = -2 };
+
+int8_t dyn_device_of_ranks(const struct dyn_comm *comm); /* once all have joined */
+
+/* All ranks of a host have joined before NCCL asks any of them (initTransportsRank has them join before its last barrier), so all know
+ * the same at the first question. Of several hosts it is never known, and there are none. */
+static inline int dyn_device_ranks(struct dyn_comm *comm) {
+  if (comm->deviceRanks == 0 && __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE) == comm->nRanks) comm->deviceRanks = dyn_device_of_ranks(comm);
+  return comm->deviceRanks;
+}
+
 #endif

@@ -64,6 +64,7 @@ struct dyn_comm {
     uint64_t bytes;
     uint32_t action;
   } question;
+  int8_t deviceRanks;  /* DYN_DEVICE_*; 0: not known */
   int8_t tellApart;    /* 1: of two questions about one call the second counts on no rank; -1: on all; 0: not known */
   int captured;        /* atomic, profiler half: NCCL's last word on whether a call goes into a CUDA graph */
 

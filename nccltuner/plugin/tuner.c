@@ -39,7 +39,7 @@ static void adopt(struct dyn_comm *comm, uint8_t slot) {
     __atomic_fetch_or(&comm->self->flags, DYN_RANK_PLAN_UNFIT, __ATOMIC_RELAXED);
   else if (__atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED) & DYN_RANK_PLAN_UNFIT)
     __atomic_fetch_and(&comm->self->flags, ~DYN_RANK_PLAN_UNFIT, __ATOMIC_RELAXED);
-  comm->deviceLL = fit && dyn_everywhere(comm, DYN_RANK_DEVICE_LL);
+  comm->deviceLL = fit && dyn_device_ranks(comm) > 0;
   comm->patSums = fit && dyn_sums_anywhere(comm);
   comm->ownGathers = fit && !dyn_everywhere(comm, DYN_RANK_ALONE_GATHERS);
   comm->seesGathers = fit && dyn_everywhere(comm, DYN_RANK_SEES_GATHERS);
@@ -116,13 +116,21 @@ static DYN_HOT void publish_marks(struct dyn_comm *comm, int collective, int buc
   tell_marks(comm, collective, bucket, now);
 }
 
-/* NCCL asks about a device kernel only where it has one: on NVLink alone, one process a GPU, for some operators. The
- * daemon then knows that all of LL's choices are one (docs/design.md, decision 2). */
+/* NCCL asks about a device kernel where it has one: on NVLink alone, for some operators. That it asks in a process with several ranks says
+ * nothing, for there it runs none. The daemon then knows that all of LL's choices are one (docs/design.md, decision 2). */
 static void publish_device(struct dyn_comm *comm, int collective, int bucket, uint32_t usable) {
   uint32_t old = comm->places[collective][bucket].marks;
   if (old & DYN_MARKS_DEVICE_LL || !(usable & DYN_MARKS_LL)) return;
-  if (__atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED) & DYN_RANK_DEVICE_LL)
+  if (dyn_device_ranks(comm) >= 0 && __atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED) & DYN_RANK_DEVICE_LL)
     tell_marks(comm, collective, bucket, old | DYN_MARKS_DEVICE_LL);
+}
+
+/* Where LL would be a device kernel on some ranks and the classic one on others nobody may run it, NCCL's own choice included: marked
+ * -1, which NCCL passes over (topoGetAlgoInfo, src/enqueue.cc). Where there is nothing but LL it stays: the user wants it. */
+static __attribute__((noinline)) void without_ll(int collective, float *costs, int numAlgo, int numProto) {
+  uint32_t usable = usable_entries(costs, numAlgo, numProto);
+  if ((collective != DYN_ALL_REDUCE && collective != DYN_ALL_GATHER && collective != DYN_REDUCE_SCATTER) || !(usable & ~DYN_MARKS_LL)) return;
+  for (int a = 0; a < numAlgo; a++) costs[a * numProto + DYN_PROTO_LL] = -1.0f;
 }
 
 static uint32_t uncaptured_action(const struct dyn_comm *comm, const struct dyn_entry *entry, int collective, int bucket) {
@@ -259,6 +267,7 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
   }
   const struct dyn_preload_call *library = dyn_library_call(comm), *call = dyn_timed_by_events(comm) ? library : NULL;
   if (is_simulated(comm, library)) return;
+  if (tunable && DYN_RARELY(dyn_device_ranks(comm) == DYN_DEVICE_SOME)) without_ll(collective, costs, numAlgo, numProto);
   if (tunable && DYN_RARELY(asks_again(comm, call, collective, bytes))) {
     uint32_t usable = usable_entries(costs, numAlgo, numProto);
     publish_device(comm, collective, dyn_bucket_of(bytes), usable);
@@ -277,6 +286,7 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
 
 void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto) {
   if (!comm->record || !costs || !bytes || (unsigned)collective >= DYN_NUM_ASKED || comm->ahead || is_simulated(comm, dyn_library_call(comm))) return;
+  if (DYN_RARELY(dyn_device_ranks(comm) == DYN_DEVICE_SOME)) without_ll(collective, costs, numAlgo, numProto);
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
   if (!usable) return;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));

@@ -305,6 +305,60 @@ static void asks_twice_in_processes(void) {
   }
 }
 
+/* A question of the three collectives that have device kernels, or of another: which of LL's entries are left to NCCL. */
+static uint32_t left_of_ll(int collective, int numPipeOps, uint32_t usable) {
+  float costs[21];
+  int channels = 0;
+  uint32_t left = 0;
+  for (int i = 0; i < 21; i++) costs[i] = usable >> i & 1 ? 0.23f : -1.0f;
+  ncclTunerPlugin_v6.getCollInfo(context, collective, BYTES, numPipeOps, (float **)costs, 7, 3, 0, &channels);
+  for (int i = 0; i < 21; i++) left |= (uint32_t)(costs[i] >= 0) << i;
+  check((left & ~01111111u) == (usable & ~01111111u), "%x of %x", left, usable);
+  return left & 01111111u;
+}
+
+/* NCCL has no device kernel in a process with several ranks: an answer to its question is no call there, and no mark is made. Where some ranks
+ * have a process of their own, LL would be two kernels in one call: nobody runs it, by a plan or by NCCL's own choice. */
+static void ranks_share_processes(void) {
+  enum { OWN, ALIKE, PARTED, PARTED_OLD, SHARING, WAYS };
+  const uint32_t all = (1u << 21) - 1, ll = 01111111u;
+  setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
+  for (int way = 0; way < WAYS; way++) {
+    void *profilers[4], *ranks[4];
+    if (way == SHARING) setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
+    for (int r = 0; r < 4; r++) ranks[r] = join_of(4, r, &profilers[r]);
+    unsetenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE");
+    context = ranks[0];
+    comm = context;
+    struct dyn_rank *rank = dyn_ranks_of(comm->record);
+    for (int r = 0; r < 4; r++) rank[r].ncclVersion = way == PARTED_OLD ? 22809 : 23203;
+    if (way == OWN) for (uint32_t r = 1; r < 4; r++) rank[r].pid = r;
+    if (way == ALIKE) rank[2].pid = rank[3].pid = 1; /* two processes */
+    if (way == PARTED || way == PARTED_OLD) rank[3].pid = 1;
+    check(publisher_open(&daemon_, COMM_ID), "publisher");
+    struct dyn_plan plan = one_entry(1, ACTION(1, 0, 0), 0, NULL);
+    check(publisher_publish(&daemon_, &plan), "no buffer is free");
+    for (int r = 0; r < 4; r++) {
+      context = ranks[r];
+      comm = context;
+      finish_epoch();
+      test_call(context, ALLREDUCE, BYTES, 0);
+      uint64_t seq = comm->seq;
+      bool kernel = way == OWN || way == SHARING, parted = way == PARTED;
+      check(left_of_ll(ALLREDUCE, 0, all) == (parted ? 0 : ll) && comm->seq == seq + kernel, "way %d, rank %d: %d calls", way, r, (int)(comm->seq - seq));
+      check(!!(comm->self->marks[ALLREDUCE][BUCKET] >> 30 & 1) == kernel, "way %d, rank %d: marks %x", way, r, comm->self->marks[ALLREDUCE][BUCKET]);
+      check(left_of_ll(ALLREDUCE, 1, all) == (parted ? 0 : ll), "way %d, rank %d: LL is left", way, r);
+      check(!parted || left_of_ll(ALLREDUCE, 1, ll) == ll, "way %d, rank %d: nothing is left", way, r);
+      check(left_of_ll(0, 1, all) == ll, "way %d, rank %d: a Broadcast has no device kernel", way, r);
+    }
+    publisher_close(&daemon_);
+    for (int r = 0; r < 4; r++) {
+      ncclTunerPlugin_v6.finalize(ranks[r]);
+      ncclProfiler_v6.finalize(profilers[r]);
+    }
+  }
+}
+
 /* Where one rank's environment has it and another's has not, no rank's answer is a call: both make the same calls. */
 static void ranks_differ(void) {
   const uint32_t all = (1u << 21) - 1;
@@ -343,6 +397,7 @@ int main(void) {
   run("asks twice where a rank cannot tell", asks_twice_where_a_rank_cannot_tell);
   run("asks twice at a group's end", asks_twice_at_a_groups_end);
   run("asks twice in processes", asks_twice_in_processes);
+  run("ranks share processes", ranks_share_processes);
   run("ranks differ", ranks_differ);
   test_remove_directory();
   return 0;

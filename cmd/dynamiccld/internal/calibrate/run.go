@@ -160,7 +160,7 @@ func (r *runner) target(ctx context.Context, at target, ends time.Time) (err err
 			t.confirms = t.ends.Add(-time.Duration(confirmShare * float64(t.ends.Sub(r.o.Now()))))
 		}
 		view := t.ranks.View()
-		key = tuner.Key{Machine: machine.Stored(r.o.Machine, view.Ranks), GPUArch: r.o.GPUArch, NCCLVersion: machine.NCCLVersion(view.Ranks), Shape: t.ranks.Topology().Shape}
+		key = tuner.Key{Machine: machine.Stored(r.o.Machine, view.Ranks, t.ranks.Topology().Shape.Nodes), GPUArch: r.o.GPUArch, NCCLVersion: machine.NCCLVersion(view.Ranks), Shape: t.ranks.Topology().Shape}
 		if key.NCCLVersion == 0 {
 			return errors.Join(errors.New("the ranks do not say which NCCL they run, and choices are kept by its version: use another libnccl.so.2 (--nccl-lib)"), t.ranks.Kill())
 		}

@@ -29,6 +29,7 @@ type Bucket struct {
 	MinBytes    uint64     `json:"min_bytes"`
 	MaxBytes    uint64     `json:"max_bytes,omitempty"` // 0: no upper end
 	Choice      string     `json:"choice"`
+	DeviceLL    bool       `json:"device_kernel,omitempty"`  // Choice is NCCL's device kernel, and not the classic one of that name
 	Numerics    string     `json:"numerics,omitempty"`       // the choice's class (actions.Numerics)
 	Fixed       bool       `json:"fixed_numerics,omitempty"` // it adds up, and keeps NCCL's default for that
 	Since       *time.Time `json:"since,omitempty"`          // perhaps before the communicator and the daemon came: of a stored choice
@@ -149,7 +150,7 @@ func bucketRange(b state.Bucket) (low, high uint64) {
 func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 	b := Bucket{
 		Comm: CommID(v.Comm), Ranks: v.Shape.Ranks, Nodes: v.Shape.Nodes, Transport: v.Shape.Transport,
-		Collective: v.Bucket.Collective.String(), Choice: v.Choice.String(), Since: instant(v.SinceNs, nowNs, now),
+		Collective: v.Bucket.Collective.String(), Choice: v.Choice.String(), DeviceLL: v.DeviceLL, Since: instant(v.SinceNs, nowNs, now),
 		SpeedUp: finite(v.SpeedUp, 1), SpeedUpLow: finite(v.SpeedUpLow, 1), SpeedUpHigh: finite(v.SpeedUpHigh, 1),
 		Stored: finite(v.Stored, 0), Expected: finite(v.Expected, 0), ExpectedSD: finite(v.ExpectedSD, 0),
 		Numerics: numerics(v.Choice, v.Bucket, v.Shape), Fixed: v.Fixed,

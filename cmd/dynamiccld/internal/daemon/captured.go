@@ -67,7 +67,7 @@ func (d *Daemon) capturedOf(c *comm) []control.CapturedView {
 		measured[v.Bucket] = len(v.Choices) > 0 || v.Stored > 0
 	}
 	if version := c.ncclVersion(); version != 0 {
-		for _, l := range d.memory.Load(c.machine(d.cfg.Machine), d.cfg.GPUArch, version, c.shape()) {
+		for _, l := range d.stored(c.machine(d.cfg.Machine), c.beside(d.cfg.Machine), c.shape(), version) {
 			measured[l.Key.Bucket] = measured[l.Key.Bucket] || l.Calls > 0
 		}
 	}

@@ -72,7 +72,7 @@ func TestHostsClockIsSet(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close()
-			prior := d.known("m", shape, nccl)
+			prior := d.known("m", "", shape, nccl)
 			if len(prior) != 1 {
 				t.Fatalf("%d records are known", len(prior))
 			}

@@ -76,7 +76,14 @@ func (c *comm) ncclVersion() int {
 }
 
 // machine is what choices are stored under.
-func (c *comm) machine(name string) string { return machine.Stored(name, c.view.Ranks) }
+func (c *comm) machine(name string) string {
+	return machine.Stored(name, c.view.Ranks, c.record.Info().NNodes)
+}
+
+// beside is under what else something is stored for it (machine.Beside).
+func (c *comm) beside(name string) string {
+	return machine.Beside(name, c.view.Ranks, c.record.Info().NNodes)
+}
 
 // unfit says that ranks refuse the plan in force.
 func (c *comm) unfit() bool {

@@ -25,15 +25,17 @@ func openMemory(path string, wall func() time.Time, log *slog.Logger) *store.Res
 }
 
 // known is what the store has for a communicator of this shape and NCCL version. What was learned for other versions is
-// not used: choices and their costs change with NCCL's code.
-func (d *Daemon) known(machine string, shape state.Shape, ncclVersion int) []tuner.Learned {
+// not used: choices and their costs change with NCCL's code. beside: machine.Beside.
+func (d *Daemon) known(machine, beside string, shape state.Shape, ncclVersion int) []tuner.Learned {
 	if ncclVersion == 0 {
 		return nil // ranks that do not know their version, or differ: whose choices would these be?
 	}
-	prior := d.memory.Load(machine, d.cfg.GPUArch, ncclVersion, shape)
-	prior = append(prior, d.transportless(machine, shape, ncclVersion, prior)...)
+	prior := d.stored(machine, beside, shape, ncclVersion)
 	if len(prior) > 0 {
 		d.memory.Seen(machine, d.cfg.GPUArch, ncclVersion, shape)
+		if beside != "" {
+			d.memory.Seen(beside, d.cfg.GPUArch, ncclVersion, shape)
+		}
 		now, ahead := d.now(), d.ahead()
 		for i := range prior {
 			p := &prior[i]
@@ -50,6 +52,30 @@ func (d *Daemon) known(machine string, shape state.Shape, ncclVersion int) []tun
 		d.log.Info("nothing is stored for this NCCL version: starting afresh", "nccl", control.FormatNCCLVersion(ncclVersion), "stored_for", strings.Join(names, ", "))
 	}
 	return prior
+}
+
+// stored is what the store has for the machine, and, of sizes of which it has nothing, what it has beside that without NCCL's LL.
+func (d *Daemon) stored(machine, beside string, shape state.Shape, ncclVersion int) []tuner.Learned {
+	own := d.memory.Load(machine, d.cfg.GPUArch, ncclVersion, shape)
+	own = append(own, d.transportless(machine, shape, ncclVersion, own)...)
+	if beside == "" {
+		return own
+	}
+	for _, l := range d.stored(beside, "", shape, ncclVersion) {
+		l = l.WithoutLL()
+		l.Key.Machine = machine
+		if i := slices.IndexFunc(own, func(o tuner.Learned) bool { return o.Key.Bucket == l.Key.Bucket }); i < 0 {
+			own = append(own, l)
+		} else {
+			own[i] = own[i].Refusing(unmeasured(own[i], l.Refused)...)
+		}
+	}
+	return own
+}
+
+// unmeasured are those of refused that have not been measured since where this was.
+func unmeasured(l tuner.Learned, refused []actions.Action) []actions.Action {
+	return slices.DeleteFunc(slices.Clone(refused), func(a actions.Action) bool { return l.Calls > 0 && l.Evidence[a].N > 0 })
 }
 
 // moved is an instant by another clock; 0, which is not known, where it would be after now: the host's clock was set back since
@@ -80,7 +106,7 @@ func (d *Daemon) transportless(machine string, shape state.Shape, ncclVersion in
 		switch {
 		case i >= 0:
 			k := &known[i]
-			*k = k.Refusing(slices.DeleteFunc(l.Refused, func(a actions.Action) bool { return k.Calls > 0 && k.Evidence[a].N > 0 })...)
+			*k = k.Refusing(unmeasured(*k, l.Refused)...)
 		case l.Calls == 0:
 			imported = append(imported, l)
 		case len(l.Refused) > 0:

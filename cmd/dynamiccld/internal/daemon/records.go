@@ -160,6 +160,6 @@ func (d *Daemon) activate(c *comm) {
 	waitingOf(d.comms, d.waiting)
 	c.told = c.outstanding(c.id(), d.waiting)
 	d.step(tuner.CommJoined{Comm: c.id(), Machine: machine, Shape: topology.Shape, Heard: heard, NICs: topology.NICs, NCCLVersion: version, Explore: explore, FixedNumerics: c.fixedNumerics(),
-		EventTimed: c.eventTimed(), MaxChannels: c.record.Info().MaxChannels, OwnGathers: c.ownGathers(), LastID: last, InForce: inForce, Prior: d.known(machine, topology.Shape, version),
+		EventTimed: c.eventTimed(), MaxChannels: c.record.Info().MaxChannels, OwnGathers: c.ownGathers(), LastID: last, InForce: inForce, Prior: d.known(machine, c.beside(d.cfg.Machine), topology.Shape, version),
 		Outstanding: c.told.Kernels, Multiprocessors: c.told.Multiprocessors, MaxCTAs: c.told.MaxCTAs})
 }

@@ -26,7 +26,7 @@ const (
 	exploreVariable  = config.EnvPrefix + "NO_EXPLORE"
 	numericsVariable = config.EnvPrefix + "FIXED_NUMERICS"
 	preloadVariable  = "LD_PRELOAD"
-	// deviceVariable lets NCCL 2.29.7 and newer run its device kernels on ordinary buffers where the tuner asks for LL.
+	// deviceVariable lets NCCL 2.29.2 and newer run its device kernels on ordinary buffers where the tuner asks for LL.
 	// Older ones do not read it.
 	deviceVariable = "NCCL_SYM_NOWIN_ENABLE"
 	// stackVariable has NCCL reserve when it starts what its kernels keep on their stacks. Without it the first launch of a kernel that

@@ -34,7 +34,7 @@ const lookedUp = "looked-up"
 const pastUs = "past-us"
 
 // startOneProcess: the stand-in for an H200 node has our kernels where they take that many microseconds, else none.
-func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table string) *oneProcess {
+func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table string, environ ...string) *oneProcess {
 	r.Helper()
 	fake := r.standIns()
 	p := &oneProcess{rig: r, calls: 40}
@@ -58,6 +58,7 @@ func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table strin
 	} else {
 		p.cmd.Env = append(p.cmd.Env, "FAKEGPU_KERNEL_US="+kernelUs)
 	}
+	p.cmd.Env = append(p.cmd.Env, environ...)
 	p.cmd.Stderr = io.MultiWriter(os.Stderr, &p.said)
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

@@ -184,7 +184,7 @@ func runTable(w io.Writer, rows []control.Bucket) error {
 		case b.Stored > 0:
 			measured, interval = fmt.Sprintf("%.2fx", b.Stored), "as stored"
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", b.Collective, size(b), b.Choice, measured, interval, b.Ledger.Calls,
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", b.Collective, size(b), ran(b), measured, interval, b.Ledger.Calls,
 			signed(b.Ledger.SavedNs), signed(b.Ledger.TrialNs))
 	}
 	if err := t.Flush(); err != nil {
@@ -194,6 +194,14 @@ func runTable(w io.Writer, rows []control.Bucket) error {
 		fmt.Fprintf(w, "  and %s that saved less or nothing\n", units.Count(less, "size"))
 	}
 	return nil
+}
+
+// ran names the kernel as well: with several GPUs in a process LL is another one.
+func ran(b control.Bucket) string {
+	if b.DeviceLL {
+		return b.Choice + " (device)"
+	}
+	return b.Choice
 }
 
 // untouched is a size at which NCCL's default ran and nothing else.

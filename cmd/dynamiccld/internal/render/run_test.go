@@ -221,3 +221,18 @@ func TestRunOfSeveralHosts(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// Which kernel an LL is, is said: that of several GPUs in a process is another one.
+func TestSaysWhichKernel(t *testing.T) {
+	for device, want := range map[bool]string{true: "Ring/LL (device)", false: "Ring/LL"} {
+		b := bucket(12, "Ring/LL", 1.8, &control.Ledger{Calls: 9, DefaultNs: 9e4, SavedNs: 4e4})
+		b.DeviceLL = device
+		if got := say(t, control.RunReport{Comms: []control.RunComm{tuned(b)}}); !strings.Contains(got, want+"  ") {
+			t.Errorf("device %v:\n%s", device, got)
+		}
+		var why strings.Builder
+		if err := Why(&why, b, nil, time.Time{}); err != nil || strings.Contains(why.String(), "Ring/LL (NCCL's device kernel)") != device {
+			t.Errorf("device %v, %v:\n%s", device, err, why.String())
+		}
+	}
+}

@@ -73,6 +73,9 @@ func choice(b control.Bucket, now time.Time) string {
 	if s == "default" {
 		s = "default (NCCL's own choice)"
 	}
+	if b.DeviceLL {
+		s += " (NCCL's device kernel)"
+	}
 	if b.Since != nil {
 		s += fmt.Sprintf(", since %s (%s)", instant(*b.Since), units.Ago(*b.Since, now))
 	}
