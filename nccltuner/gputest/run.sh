@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Real NCCL on the GPUs of this machine: plugin, daemon, unmodified PyTorch. Needs two or more NVIDIA GPUs, PyTorch with
-# NCCL, and what `make` left in bin/ and lib/. NCCL_LIB=FILE tests another libnccl.so.2.   nccltuner/gputest/run.sh [RESULTS.jsonl] [SECONDS]
+# NCCL, and what `make` and `make kernels` left in bin/ and lib/ (without the latter: DYNAMICCL_NO_KERNELS=1). NCCL_LIB=FILE tests another libnccl.so.2.   nccltuner/gputest/run.sh [RESULTS.jsonl] [SECONDS]
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 root=$PWD
+. nccltuner/gputest/kernels_there.sh
+kernels_there dynamiccl-kernels.fatbin
 out=${1:-docs/figures/gpu-$(date -u +%Y-%m-%d).jsonl}
 seconds=${2:-20}
 mkdir -p "$(dirname "$out")"
@@ -35,12 +37,13 @@ bin/dynamiccld why AllReduce 64KiB || true
 wait "$job"
 tail -n 5 "$tmp/daemon.log"
 python3 - "$tmp/status.json" "$out" "$gpus" "$driver" <<'E2'
-import json, subprocess, sys
+import json, os, subprocess, sys
 from datetime import datetime, timezone
 s = json.load(open(sys.argv[1]))
 line = {"figure": "gpu smoke, the daemon's side", "gpus": int(sys.argv[3]), "driver": sys.argv[4],
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "samples": s["samples"], "dropped": s["dropped"],
         "unjoined": s["unjoined"], "decisions": s["decisions"], "plans": s["publications"], "comms": len(s["comms"]), "version": s["version"],
+        "kernels": "none: DYNAMICCL_NO_KERNELS" if os.environ.get("DYNAMICCL_NO_KERNELS") == "1" else "ours",
         "transports": sorted({c.get("transport", "") for c in s["comms"] if c["active"]})}
 open(sys.argv[2], "a").write(json.dumps(line) + "\n")
 print(json.dumps(line))
