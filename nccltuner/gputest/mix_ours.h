@@ -33,17 +33,17 @@ static bool hasOurs(const Comm &comm) {
 
 // True where it is on all ranks. Nothing of the communicator's may be under way on other streams than the first.
 static bool allHave(Rank &r, const Comm &comm, bool here) {
-  int have = here, *word;
-  CU(cudaMalloc(&word, sizeof have));
-  CU(cudaMemcpy(word, &have, sizeof have, cudaMemcpyHostToDevice));
+  float lacks = here ? 0 : 1, *word;
+  CU(cudaMalloc(&word, sizeof lacks));
+  CU(cudaMemcpy(word, &lacks, sizeof lacks, cudaMemcpyHostToDevice));
   r.enterLane(comm.lane, 0);
-  settle(comm.comm, ncclAllReduce(word, word, 1, ncclInt32, ncclMin, comm.comm, r.streams[0]), "AllReduce");
+  settle(comm.comm, ncclAllReduce(word, word, 1, ncclFloat32, ncclMax, comm.comm, r.streams[0]), "AllReduce");
   r.leaveLane(comm.lane, 0);
   CU(cudaStreamSynchronize(r.streams[0]));
-  CU(cudaMemcpy(&have, word, sizeof have, cudaMemcpyDeviceToHost));
+  CU(cudaMemcpy(&lacks, word, sizeof lacks, cudaMemcpyDeviceToHost));
   CU(cudaFree(word));
   beat();
-  return have != 0;
+  return lacks == 0;
 }
 
 // The same call until kernels of ours run most of a batch, as they do where they are the base of what is chosen. False: not in `seconds`.
