@@ -8,7 +8,7 @@
 
 #include "mix_rank.h"
 
-static const size_t kMostWindowed = 2 << 20;
+static const size_t kMostWindowed = 8 << 20;
 
 // NCCL is promised that all ranks' buffers are registered or none's, wherever it looks at that: in AllGather, and in sums of these types. Our
 // kernels rest on it there, too, and nowhere else. (Its rings look at it as well, unless NCCL_LOCAL_REGISTER is 0.)
