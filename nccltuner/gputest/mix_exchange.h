@@ -11,6 +11,7 @@
 #include "mix_ours.h"
 
 static const size_t kMostPart = 12 << 20, kMostPartOverGin = 2 << 20;
+static_assert(kMostPartOverGin <= kMostPart, "parts have room");
 static const double kOursSeconds = 20; // until all ranks have kernels, or never
 static const size_t kPartRoom = kMostPart + 2 * kGuardBytes + 16;
 

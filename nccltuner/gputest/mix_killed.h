@@ -56,7 +56,7 @@ static void caseKilled(Rank &r) {
   Comm world = newWorld(r.rank, "world", 0, 1);
   exercise(r, world, random, 400);
   const Call small = callOf(kAllReduce, kFloat, kSum, 1024);
-  const bool ours = callUntilOurs(r, world, small, random, 20), has = allHave(r, world, hasOurs(world));
+  const bool ours = callUntilOurs(r, world, small, random, options.ours ? 20 : 2), has = allHave(r, world, hasOurs(world));
   if (options.ours == DYNAMICCL_LSA ? !ours : options.ours && runByOurs() == 0) fail("no kernels of ours over %s came to run AllReduce of 1 KiB", oursName());
   barrier("before a rank dies");
   const int dead = options.ranks - 1;

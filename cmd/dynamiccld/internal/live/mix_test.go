@@ -23,16 +23,19 @@ type mixLine struct {
 	Said                    []string `json:"said"`
 }
 
-// mix runs cases of nccltuner/gputest/mix.cu over the stand-ins, on two GPUs with a daemon that tries whatever there is.
-func mix(t *testing.T, library, cases string, environ ...string) map[string]mixLine {
+// mix runs cases of nccltuner/gputest/mix.cu over the stand-ins, on two GPUs with a daemon that tries whatever there is. ours: lsa, or gin,
+// between two nodes.
+func mix(t *testing.T, library, ours, cases string, environ ...string) map[string]mixLine {
 	t.Helper()
 	r := newRig(t, "--explore-budget", "50%", "--sample-every", "1")
 	r.start()
 	fake := r.standIns()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(fake, "mix"), "cases", "--ranks", "2", "--ours", "lsa", "--hang-seconds", "40", "--only", cases)
-	cmd.Env = append(r.programEnv(library+":"+filepath.Join(fake, "libnccl.so.2"), r.build.Table("h200x2-nvlink-quiet")), environ...)
+	cmd := exec.CommandContext(ctx, filepath.Join(fake, "mix"), "cases", "--ranks", "2", "--nodes", map[string]string{"lsa": "1", "gin": "2"}[ours], "--ours", ours,
+		"--hang-seconds", "40", "--only", cases)
+	cmd.Env = append(r.programEnv(library+":"+filepath.Join(fake, "libnccl.so.2"), r.build.Table("h200x2-nvlink-quiet")), "DYNAMICCL_GIN_KERNELS="+r.kernelsFile())
+	cmd.Env = append(cmd.Env, environ...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
@@ -57,18 +60,23 @@ func mix(t *testing.T, library, cases string, environ ...string) map[string]mixL
 // Cases that GPUs run, with calls run by our kernels in each.
 func TestMixOverStandIns(t *testing.T) {
 	t.Parallel()
-	for name, line := range mix(t, filepath.Join(built(t).Lib, "libdynamiccl.so"), "plans-under-eager-calls,all-to-all-v,registered,registered-apart,ends-in-flight,rank-killed") {
-		t.Logf("%+v", line)
-		if line.Result != "pass" || line.Wrong != 0 || line.Kernels == 0 {
-			t.Errorf("%s: %+v", name, line)
-		}
+	library := filepath.Join(built(t).Lib, "libdynamiccl.so")
+	for ours, cases := range map[string]string{"lsa": "all-to-all-v,registered,registered-apart,ends-in-flight,rank-killed", "gin": "all-to-all-v,rank-killed"} {
+		t.Run(ours, func(t *testing.T) {
+			for name, line := range mix(t, library, ours, cases) {
+				t.Logf("%+v", line)
+				if line.Result != "pass" || line.Wrong != 0 || line.Kernels == 0 || line.Ours != ours {
+					t.Errorf("%s: %+v", name, line)
+				}
+			}
+		})
 	}
 }
 
 // NCCL's kernels are right as well, so without ours each of these would pass.
 func TestMixWithoutKernels(t *testing.T) {
 	t.Parallel()
-	for name, line := range mix(t, filepath.Join(built(t).Lib, "libdynamiccl.so"), "plans-under-eager-calls,registered,ends-in-flight,rank-killed", "DYNAMICCL_NO_KERNELS=1") {
+	for name, line := range mix(t, filepath.Join(built(t).Lib, "libdynamiccl.so"), "lsa", "plans-under-eager-calls,registered", "DYNAMICCL_NO_KERNELS=1") {
 		t.Logf("%+v", line)
 		if line.Result != "failed" || line.Kernels != 0 || line.Wrong != 0 || line.Ours != "none: DYNAMICCL_NO_KERNELS" {
 			t.Errorf("%s: %+v", name, line)
@@ -76,7 +84,7 @@ func TestMixWithoutKernels(t *testing.T) {
 	}
 }
 
-// Nobody is told that a rank has died, or not who: both are found.
+// Nobody is told that a rank has died, or not who; a communicator goes before its kernels are over: all are found.
 func TestMixFindsPlantedMistakes(t *testing.T) {
 	t.Parallel()
 	preload := filepath.Join(checkout, "nccltuner", "preload")
@@ -84,17 +92,18 @@ func TestMixFindsPlantedMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, mistake := range []struct{ folder, file, old, new, want string }{
-		{preload, "device.c", "return dyn_lsa_missed(b->lsa) ? DYN_REMOTE_ERROR : ", "return ", "there was no ncclRemoteError"},
-		{filepath.Join(checkout, "kernels", "host"), "watch.c", `"rank %d, process %u, is dead", rank, lsa->peers[rank].pid`, `"a rank is dead"`, "standard error does not say"},
+	for _, mistake := range []struct{ at, folder, file, old, new, want string }{
+		{"ends-in-flight", preload, "device.c", "  else dyn_lsa_wait(b->lsa); /* which another thread's abort ends */", "", "calls are still under way"},
+		{"rank-killed", preload, "device.c", "return dyn_lsa_missed(b->lsa) ? DYN_REMOTE_ERROR : ", "return ", "there was no ncclRemoteError"},
+		{"rank-killed", filepath.Join(checkout, "kernels", "host"), "watch.c", `"rank %d, process %u, is dead", rank, lsa->peers[rank].pid`, `"a rank is dead"`, "standard error does not say"},
 	} {
-		t.Run(mistake.file, func(t *testing.T) {
+		t.Run(mistake.at+" "+mistake.file, func(t *testing.T) {
 			build, dir := t.TempDir(), t.TempDir()
 			if err := errors.Join(os.Mkdir(filepath.Dir(testbuild.Objects(build, preload)), 0o700), os.Symlink(objects, testbuild.Objects(build, preload))); err != nil {
 				t.Fatal(err)
 			}
 			library := testbuild.MistakenPreload(t, build, dir, preload, mistake.folder, mistake.file, mistake.old, mistake.new)
-			if line := mix(t, library, "rank-killed")["rank-killed"]; line.Result != "failed" || !strings.Contains(line.Why, mistake.want) {
+			if line := mix(t, library, "lsa", mistake.at)[mistake.at]; line.Result != "failed" || !strings.Contains(line.Why, mistake.want) {
 				t.Errorf("%+v", line)
 			}
 		})
