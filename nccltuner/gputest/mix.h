@@ -39,6 +39,7 @@ struct SharedRank {
   uint64_t wrong;
   uint64_t kernels;  // of its calls, run by kernels of DynamICCL's; of all ranks of a process at the first one
   int pid, ended;
+  int heard;  // atomic: of a rank that died
   char doing[2 * kTextBytes];  // the step that the host is in
   char why[2 * kTextBytes];  // why the rank gave up
   char said[2 * kTextBytes];  // what a case has to tell of it, for the JSON line

@@ -99,6 +99,10 @@ if [ "${GIN:-}" = 1 ]; then
   lib=$lib:$root/lib
 fi
 
+if [ "$ours" = lsa ] && ! nvlink_joins_all; then
+  echo "NVLink does not join all GPUs: no kernels of ours are asked for" >&2
+  ours=none
+fi
 # Over a rank whose puts go nowhere nothing of ours is to run.
 [ "${DYNAMICCL_NO_KERNELS:-}" != 1 ] || ours=none
 [ -z "${DEAD_RANK:-}" ] || ours=none

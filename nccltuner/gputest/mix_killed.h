@@ -109,6 +109,12 @@ static void caseKilled(Rank &r) {
   doing("waiting for calls of a communicator with a dead rank to leave the GPU");
   CU(cudaStreamSynchronize(r.streams[0]));
   beat();
+  // Who ends before the others have heard is another rank that has died.
+  doing("waiting for the others that a rank has died for");
+  __atomic_store_n(&r.mine->heard, 1, __ATOMIC_RELEASE);
+  for (int i = 0; i < dead; i++)
+    while (!__atomic_load_n(&shared->ranks[i].heard, __ATOMIC_ACQUIRE)) usleep(1000);
+  beat();
 }
 
 #endif

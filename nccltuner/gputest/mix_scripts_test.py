@@ -3,6 +3,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import unittest
 
 from program_scripts_test import HERE, Tree
@@ -40,6 +41,10 @@ class Mix(Tree):
         calls = self.read("built/mix.log").splitlines() if os.path.exists(self.path("built/mix.log")) else []
         return done, calls
 
+    def lines(self):
+        with open(self.out) as f:
+            return [json.loads(line) for line in f]
+
     def ours(self, calls):
         return {re.search(r"--ours (\w+)", c)[1] for c in calls}
 
@@ -56,26 +61,35 @@ class Mix(Tree):
             done, calls = self.mix(script)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(self.ours(calls), {"lsa"})
-        self.assertEqual({json.loads(line)["kernels"] for line in open(self.out)}, {"ours"})
+        self.assertEqual({x["kernels"] for x in self.lines()}, {"ours"})
 
     def test_left_out_on_purpose(self):
         done, calls = self.mix("cases.sh", DYNAMICCL_NO_KERNELS="1")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.ours(calls), {"none"})
-        self.assertEqual([json.loads(line)["kernels"] for line in open(self.out)], ["none: DYNAMICCL_NO_KERNELS"])
+        self.assertEqual([x["kernels"] for x in self.lines()], ["none: DYNAMICCL_NO_KERNELS"])
 
     def test_another_file_of_kernels(self):
         self.assertEqual(self.mix("cases.sh", DYNAMICCL_KERNELS=self.path("lib/libdynamiccl.so"))[0].returncode, 0)
         self.assertIn("/nowhere/x.fatbin is not there", self.mix("cases.sh", DYNAMICCL_KERNELS="/nowhere/x.fatbin")[0].stderr)
 
+    def test_no_nvlink(self):
+        self.script("lib/dynamiccl-kernels.fatbin", "")
+        for link, ours in (("NV18", "lsa"), ("PHB", "none")):
+            self.script("tools/nvidia-smi", f'''case "$*" in
+              *query*) echo 580.1 ;;
+              *topo*) printf '\\tGPU0\\tGPU1\\tCPU Affinity\\nGPU0\\t X \\t{link}\\t0-7\\nGPU1\\t{link}\\t X \\t0-7\\n' ;;
+              *) echo "GPU 0"; echo "GPU 1" ;;
+            esac''')
+            done, calls = self.mix("cases.sh")
+            self.assertEqual((done.returncode, re.search(r"--ours (\w+)", calls[-1])[1]), (0, ours), done.stderr)
+
     def test_over_gin(self):
         self.script("lib/dynamiccl-kernels.fatbin", "")
-        # Of which NCCL it is the library itself is asked.
-        source = 'int ncclGetVersion(int *v) { *v = 22809; return 0; }'
-        with open(self.path("n.c"), "w") as f:
-            f.write(source)
-        os.remove(self.path("python/nvidia/nccl/lib/libnccl.so.2"))
-        self.assertEqual(os.system(f"cc -shared -o {self.path('python/nvidia/nccl/lib/libnccl.so.2')} {self.path('n.c')}"), 0)
+        # The library itself is asked which NCCL it is.
+        library = self.path("python/nvidia/nccl/lib/libnccl.so.2")
+        os.remove(library)
+        subprocess.run(["cc", "-shared", "-xc", "-o", library, "-"], input="int ncclGetVersion(int *v) { *v = 22809; return 0; }", text=True, check=True)
         done, calls = self.mix("cases.sh", GIN="1")
         self.assertEqual((done.returncode, calls), (2, []))
         self.assertIn("lib/dynamiccl-gin.fatbin is not there", done.stderr)
@@ -88,13 +102,15 @@ class Mix(Tree):
 
 
 class Targets(unittest.TestCase):
+    def plan(self, *words):
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("DYNAMICCL_", "MAKE"))}
+        return subprocess.run(["make", "-n", "-C", os.path.join(HERE, "../.."), *words], capture_output=True, text=True, timeout=60, env=env).stdout
+
     def test_make_builds_kernels(self):
-        root = os.path.join(HERE, "../..")
         for target in ("gpu-test", "gpu-stress"):
             for how, wanted in (("", True), ("DYNAMICCL_NO_KERNELS=1", False)):
-                text = os.popen(f"make -n -C {root} {how} {target} 2>&1").read()
-                self.assertEqual("-gin.fatbin" in text, wanted, f"{target} {how}")
-            self.assertIn("carrier", os.popen(f"make -n -C {root} GIN=1 {target} 2>&1").read())
+                self.assertEqual("-gin.fatbin" in self.plan(target, *how.split()), wanted, f"{target} {how}")
+            self.assertIn("kernels/carrier", self.plan(target, "GIN=1"))
 
 
 if __name__ == "__main__":

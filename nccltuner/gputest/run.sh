@@ -17,6 +17,8 @@ mkdir -m 700 "$tmp/run"
 gpus=$(nvidia-smi -L | wc -l)
 driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -n 1)
 export DYNAMICCL_DIR=$tmp/run NCCL_TUNER_PLUGIN=$root/lib/libnccl-tuner-dynamiccl.so NCCL_PROFILER_PLUGIN=$root/lib/libnccl-profiler-dynamiccl.so
+export SMOKE_KERNELS=1
+[ "${DYNAMICCL_NO_KERNELS:-}" != 1 ] && [ "$gpus" -gt 1 ] && nvlink_joins_all || SMOKE_KERNELS=0 # whether ours are to run
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NCCL_DEBUG=${NCCL_DEBUG:-WARN} OMP_NUM_THREADS=1
 bin/dynamiccld serve --dir "$tmp/run" --store "$tmp/store.db" >"$tmp/daemon.log" 2>&1 &
 daemon=$!

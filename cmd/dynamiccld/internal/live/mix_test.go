@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,18 +24,18 @@ type mixLine struct {
 	Said                    []string `json:"said"`
 }
 
-// mix runs cases of nccltuner/gputest/mix.cu over the stand-ins, on two GPUs with a daemon that tries whatever there is. ours: lsa, or gin,
-// between two nodes.
-func mix(t *testing.T, library, ours, cases string, environ ...string) map[string]mixLine {
+// mix runs cases of nccltuner/gputest/mix.cu over the stand-ins, each rank on a GPU, with a daemon that tries whatever there is. ours: lsa, or
+// gin, between two nodes.
+func mix(t *testing.T, library string, ranks int, ours, cases string, environ ...string) map[string]mixLine {
 	t.Helper()
 	r := newRig(t, "--explore-budget", "50%", "--sample-every", "1")
 	r.start()
 	fake := r.standIns()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(fake, "mix"), "cases", "--ranks", "2", "--nodes", map[string]string{"lsa": "1", "gin": "2"}[ours], "--ours", ours,
+	cmd := exec.CommandContext(ctx, filepath.Join(fake, "mix"), "cases", "--ranks", fmt.Sprint(ranks), "--nodes", map[string]string{"lsa": "1", "gin": "2"}[ours], "--ours", ours,
 		"--hang-seconds", "40", "--only", cases)
-	cmd.Env = append(r.programEnv(library+":"+filepath.Join(fake, "libnccl.so.2"), r.build.Table("h200x2-nvlink-quiet")), "DYNAMICCL_GIN_KERNELS="+r.kernelsFile())
+	cmd.Env = append(r.programEnv(library+":"+filepath.Join(fake, "libnccl.so.2"), r.build.Table(fmt.Sprintf("h200x%d-nvlink-quiet", ranks))), "DYNAMICCL_GIN_KERNELS="+r.kernelsFile())
 	cmd.Env = append(cmd.Env, environ...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -61,11 +62,14 @@ func mix(t *testing.T, library, ours, cases string, environ ...string) map[strin
 func TestMixOverStandIns(t *testing.T) {
 	t.Parallel()
 	library := filepath.Join(built(t).Lib, "libdynamiccl.so")
-	for ours, cases := range map[string]string{"lsa": "all-to-all-v,registered,registered-apart,ends-in-flight,rank-killed", "gin": "all-to-all-v,rank-killed"} {
-		t.Run(ours, func(t *testing.T) {
-			for name, line := range mix(t, library, ours, cases) {
+	for _, run := range []struct {
+		ranks       int
+		ours, cases string
+	}{{2, "lsa", "all-to-all-v,registered,registered-apart,ends-in-flight,rank-killed"}, {4, "lsa", "rank-killed"}, {2, "gin", "all-to-all-v,rank-killed"}} {
+		t.Run(fmt.Sprint(run.ranks, " ranks, ", run.ours), func(t *testing.T) {
+			for name, line := range mix(t, library, run.ranks, run.ours, run.cases) {
 				t.Logf("%+v", line)
-				if line.Result != "pass" || line.Wrong != 0 || line.Kernels == 0 || line.Ours != ours {
+				if line.Result != "pass" || line.Wrong != 0 || line.Kernels == 0 || line.Ours != run.ours {
 					t.Errorf("%s: %+v", name, line)
 				}
 			}
@@ -76,7 +80,7 @@ func TestMixOverStandIns(t *testing.T) {
 // NCCL's kernels are right as well, so without ours each of these would pass.
 func TestMixWithoutKernels(t *testing.T) {
 	t.Parallel()
-	for name, line := range mix(t, filepath.Join(built(t).Lib, "libdynamiccl.so"), "lsa", "plans-under-eager-calls,registered", "DYNAMICCL_NO_KERNELS=1") {
+	for name, line := range mix(t, filepath.Join(built(t).Lib, "libdynamiccl.so"), 2, "lsa", "plans-under-eager-calls,registered", "DYNAMICCL_NO_KERNELS=1") {
 		t.Logf("%+v", line)
 		if line.Result != "failed" || line.Kernels != 0 || line.Wrong != 0 || line.Ours != "none: DYNAMICCL_NO_KERNELS" {
 			t.Errorf("%s: %+v", name, line)
@@ -103,7 +107,7 @@ func TestMixFindsPlantedMistakes(t *testing.T) {
 				t.Fatal(err)
 			}
 			library := testbuild.MistakenPreload(t, build, dir, preload, mistake.folder, mistake.file, mistake.old, mistake.new)
-			if line := mix(t, library, "lsa", mistake.at)[mistake.at]; line.Result != "failed" || !strings.Contains(line.Why, mistake.want) {
+			if line := mix(t, library, 2, "lsa", mistake.at)[mistake.at]; line.Result != "failed" || !strings.Contains(line.Why, mistake.want) {
 				t.Errorf("%+v", line)
 			}
 		})
