@@ -116,6 +116,7 @@ static int runCases() {
     fprintf(stderr, "mix: %s %s%s%s (%llu calls, %llu elements, %.1f s)\n", o.code ? "FAIL" : "PASS", job.name,
             o.why.empty() ? "" : ": ", o.why.c_str(), (unsigned long long)sum(&SharedRank::compared),
             (unsigned long long)sum(&SharedRank::elements), o.seconds);
+    if (options.ours && !sum(&SharedRank::kernels)) fprintf(stderr, "mix: NOTE kernels of ours ran no call of %s\n", job.name);
     writeLine("gpu mix case", job, o);
     if (o.code == kWrong || worst == kRight) worst = o.code;  // wrong elements outweigh all else
   }
