@@ -116,8 +116,11 @@ gpu-bundle: ## all that the GPU scripts run, built here for a machine with GPUs,
 aarch64-test: ## daemon, plugin and preload library for aarch64, under qemu: what needs no kernels
 	nccltuner/aarch64.sh
 
+# What is to test our kernels has them built, and with GIN=1 what they put over, unless it is to do without.
+GPU_KERNELS := $(if $(filter 1,$(DYNAMICCL_NO_KERNELS)),,kernels $(if $(filter 1,$(GIN)),carrier))
+
 .PHONY: gpu-test
-gpu-test: all ## real NCCL on the GPUs of this machine; results in docs/figures/
+gpu-test: all $(GPU_KERNELS) ## real NCCL on the GPUs of this machine; results in docs/figures/
 	nccltuner/gputest/run.sh
 	nccltuner/gputest/cases.sh
 
@@ -138,7 +141,7 @@ gpu-sanitize-gin: ## the kernels on NCCL's GIN under compute-sanitizer, on two G
 	kernels/bench/sanitize_gin.sh
 
 .PHONY: gpu-stress
-gpu-stress: all ## ten minutes of a random mix on the GPUs of this machine, the daemon killed every 10 s
+gpu-stress: all $(GPU_KERNELS) ## ten minutes of a random mix on the GPUs of this machine, the daemon killed every 10 s
 	nccltuner/gputest/stress.sh 600
 
 .PHONY: gpu-sweep

@@ -17,9 +17,10 @@ case "$*" in *spoil*) echo WRONG; exit 1 ;; esac
 class Mix(Tree):
     def setUp(self):
         super().setUp()
-        for name in ("cases.sh", "stress.sh", "mix_common.sh"):
+        for name in ("cases.sh", "stress.sh", "mix_common.sh", "kernels_there.sh"):
             shutil.copy(os.path.join(HERE, name), self.path("nccltuner/gputest"))
         self.script("lib/libnccl-tuner-dynamiccl.so", "")
+        self.script("lib/dynamiccl-kernels.fatbin", "")
         self.script("python/nvidia/nccl/__init__.py", "")
         self.script("build/mix", MIX)
         self.script("bin/dynamiccld", '[ "$1" != serve ] || exec sleep 30; cat "$0.status"')
@@ -34,7 +35,7 @@ class Mix(Tree):
     def test_a_rank_a_gpu(self):
         code, calls, said = self.mix("cases.sh", self.path("out"), "--only", "abort")
         out = self.path("out")
-        self.assertEqual((code, calls), (1, ["random --ranks 2 --seconds 2 --spoil 20 | 0 - - 0,1", f"cases --ranks 2 --out {out} --only abort | 0 - - 0,1"]), said)
+        self.assertEqual((code, calls), (1, ["random --ranks 2 --ours lsa --seconds 2 --spoil 20 | 0 - - 0,1", f"cases --ranks 2 --ours lsa --out {out} --only abort | 0 - - 0,1"]), said)
         self.assertFalse(os.path.exists(self.path("mps.log")))
         line = json.loads(self.read("out"))
         self.assertEqual((line["gpus"], line["ranks"]), (2, 2))
@@ -42,7 +43,7 @@ class Mix(Tree):
     def test_ranks_that_share_gpus(self):
         for ranks, told in ((4, "mps 1 8 16 0,1"), (8, "mps 1 4 16 0,1"), (16, "mps 1 2 8 0,1")):
             code, calls, said = self.mix("stress.sh", "1", self.path("out"), MPS="1", RANKS=str(ranks))
-            self.assertEqual((code, calls[-1]), (1, f"random --ranks {ranks} --seconds 1 --out {self.path('out')} | {told}"), said)
+            self.assertEqual((code, calls[-1]), (1, f"random --ranks {ranks} --ours lsa --seconds 1 --out {self.path('out')} | {told}"), said)
         self.assertEqual(self.read("mps.log").splitlines(), ["-d all", "quit 0,1"] * 3)
         line = json.loads(self.read("out").splitlines()[-1])
         self.assertEqual((line["gpus"], line["ranks"]), (2, 16))

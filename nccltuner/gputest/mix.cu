@@ -1,35 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Proves on real GPUs that results are right and that nothing hangs, whatever tunes NCCL: every element of every result
- * is compared on the GPU. It knows nothing of the tuner, which comes in by NCCL's environment variables. mix cases
- * [--only NAME,...]           named cases, each in processes of its own, a JSON line each mix random [--seconds S]
- * [--seed X]    a random mix of calls, communicators, streams, graphs and groups, one JSON line Options of both:
- * --ranks N (on the GPUs in turn; more than GPUs: with NCCL 2.30 or newer and what mix_common.sh sets), --nodes N (ranks
- * that pretend to be on N hosts), --node-env NAME=VALUE (a variable of a node's ranks, %d is the node's number), --seed X, --out FILE (JSON lines are appended), --hang-seconds S, --spoil N (makes one result in N wrong, to see that it is noticed), --ahead N (replays of a graph that are in flight, 16); of random: --one-process (a
- * thread a GPU). Exit: 0 all right, 1 wrong elements, 2 usage, 3 a hang, 4 a rank failed. See cases.sh and stress.sh.
+ * is compared on the GPU. The tuner comes in by NCCL's environment variables; --ours says what of it is to have run.
+ *   mix cases [--only NAME,...]           named cases, each in processes of its own, a JSON line each
+ *   mix random [--seconds S] [--seed X]   a random mix of calls, communicators, streams, graphs and groups, one JSON line
+ * Options of both: --ours none|lsa|gin (kernels of DynamICCL's have to run: cases of many calls fail where they ran none, all-to-all-v where it
+ * was not tried), --ranks N (on the GPUs in turn; more than GPUs: with NCCL 2.30 or newer and what mix_common.sh sets), --nodes N (ranks
+ * that pretend to be on N hosts), --node-env NAME=VALUE (a variable of a node's ranks, %d is the node's number), --seed X, --out FILE (JSON lines are appended),
+ * --hang-seconds S, --spoil N (makes one result in N wrong, to see that it is noticed), --ahead N (replays of a graph that are in flight, 16);
+ * of random: --one-process (a thread a GPU). Exit: 0 all right, 1 wrong elements, 2 usage, 3 a hang, 4 a rank failed. See cases.sh and stress.sh.
  */
 #include "mix_job.h"
 
 static const Job kCases[] = {
-    {"plans-under-eager-calls", kProcesses, casePlans, 1},
+    {"plans-under-eager-calls", kProcesses, casePlans, 1, kMaxRanks, false, false, true},
     {"graphs", kProcesses, caseGraphs, 1},
     {"graphs-forked", kProcesses, caseForks, 1},
     {"loops", kProcesses, caseLoops, 1, kMaxRanks, false, true},  // whether NCCL itself can be captured there no GPU has said yet
     {"graphs-by-threads", kProcesses, caseThreads, 1},
     {"groups", kProcesses, caseGroups, 1},
     {"groups-apart", kProcesses, caseGroupsApart, 2},
-    {"streams-and-communicators", kProcesses, caseStreams, 1},
-    {"one-communicator-many-streams", kProcesses, caseOneCommStreams, 1},
+    {"streams-and-communicators", kProcesses, caseStreams, 1, kMaxRanks, false, false, true},
+    {"one-communicator-many-streams", kProcesses, caseOneCommStreams, 1, kMaxRanks, false, false, true},
     {"places", kProcesses, casePlaces, 2},
-    {"all-to-all-v", kProcesses, caseExchanges, 2},
-    {"everything", kProcesses, caseEverything, 1},
+    {"all-to-all-v", kProcesses, caseExchanges, 2, kMaxRanks, false, false, true},
+    {"everything", kProcesses, caseEverything, 1, kMaxRanks, false, false, true},
+    {"registered", kProcesses, caseRegistered, 2, 1, false, false, true},  // where ranks share a GPU nobody knows what NCCL's symmetric kernels need there
+    {"registered-apart", kProcesses, caseRegisteredApart, 2, 1, false, false, true},
     {"split", kProcesses, caseSplit, 2},
     {"shrink", kProcesses, caseShrink, 2},
     {"shrink-abort", kProcesses, caseShrinkAbort, 2},
     {"abort", kProcesses, caseAbort, 2},
     {"non-blocking", kProcesses, caseNonBlocking, 1},
-    {"children", kProcesses, caseChildren, 2},
-    {"rank-killed", kProcesses, caseKilled, 2, 1, true},  // under CUDA's multi-process service others may die with it
+    {"ends-in-flight", kProcesses, caseEndsInFlight, 2, kMaxRanks, false, false, true},
+    {"children", kProcesses, caseChildren, 2, kMaxRanks, false, false, true},
+    {"rank-killed", kProcesses, caseKilled, 2, 1, true, false, true},  // under CUDA's multi-process service others may die with it
     // NCCL would let ranks of a process share a GPU, but they share its queues there, too: a kernel that waits for one
     // behind it in a queue waits for ever.
     {"one-process-init-all", kOneThread, nullptr, 1, 1},
@@ -43,6 +48,14 @@ static std::string quoted(const std::string &text) {
     out += (unsigned char)c < 32 ? ' ' : c;
   }
   return out + "\"";
+}
+
+// What ranks have to tell, where they do.
+static std::string said() {
+  std::string all;
+  for (int i = 0; i < options.ranks; i++)
+    if (shared->ranks[i].said[0]) all += (all.empty() ? "" : ", ") + quoted("rank " + std::to_string(i) + ": " + shared->ranks[i].said);
+  return all.empty() ? "" : "\"said\": [" + all + "], ";
 }
 
 static void writeLine(const char *figure, const Job &job, const Outcome &o) {
@@ -67,6 +80,8 @@ static void writeLine(const char *figure, const Job &job, const Outcome &o) {
           field("groups", sum(&SharedRank::groups));
   line += field("bytes", sum(&SharedRank::bytes)) + field("elements", sum(&SharedRank::elements)) +
           field("wrong", sum(&SharedRank::wrong));
+  line += word("ours", getenv("DYNAMICCL_NO_KERNELS") && !strcmp(getenv("DYNAMICCL_NO_KERNELS"), "1") ? "none: DYNAMICCL_NO_KERNELS" : oursName()) +
+          field("kernels_run", sum(&SharedRank::kernels)) + said();
   line += field("hangs", o.code == kHang) + word("nccl", version) + word("gpu", shared->gpu) +
           word("layout", job.layout != kProcesses ? "one process" : ranksOfGpu() > 1 ? "a process a rank" : "a process a GPU");
   line += word("driver", getenv("MIX_DRIVER") ?: "") + word("date", getenv("MIX_DATE") ?: "") +
@@ -101,6 +116,7 @@ static int runCases() {
     fprintf(stderr, "mix: %s %s%s%s (%llu calls, %llu elements, %.1f s)\n", o.code ? "FAIL" : "PASS", job.name,
             o.why.empty() ? "" : ": ", o.why.c_str(), (unsigned long long)sum(&SharedRank::compared),
             (unsigned long long)sum(&SharedRank::elements), o.seconds);
+    if (options.ours && !sum(&SharedRank::kernels)) fprintf(stderr, "mix: NOTE kernels of ours ran no call of %s\n", job.name);
     writeLine("gpu mix case", job, o);
     if (o.code == kWrong || worst == kRight) worst = o.code;  // wrong elements outweigh all else
   }
@@ -111,7 +127,7 @@ static int runCases() {
 static int usage(const char *text, const char *what) {
   fprintf(stderr,
           "mix: %s%s\nusage: mix cases|random [--ranks N] [--nodes N] [--node-env NAME=VALUE] [--one-process] [--seconds S] [--seed X] "
-          "[--only CASE,...] [--out FILE] [--spoil N] [--ahead N] [--hang-seconds S]\ncases:",
+          "[--only CASE,...] [--out FILE] [--ours none|lsa|gin] [--spoil N] [--ahead N] [--hang-seconds S]\ncases:",
           text, what);
   for (const Job &job : kCases) fprintf(stderr, " %s", job.name);
   fputc('\n', stderr);
@@ -146,6 +162,8 @@ int main(int argc, char **argv) {
       options.only = value;
     else if (name == "--out")
       options.out = value;
+    else if (name == "--ours" && (!strcmp(value, "none") || !strcmp(value, "lsa") || !strcmp(value, "gin")))
+      options.ours = *value == 'l' ? DYNAMICCL_LSA : *value == 'g' ? DYNAMICCL_GIN : 0;
     else if (name == "--ahead")
       options.ahead = atoi(value);
     else if (name == "--hang-seconds")
@@ -170,7 +188,7 @@ int main(int argc, char **argv) {
   }
   if (options.oneProcess && ranksOfGpu() > 1) return usage("one process cannot have several ranks on a GPU", "");
   if (mode == "cases") return runCases();
-  const Job job = {"random", options.oneProcess ? kThreads : kProcesses, mixRandom, 1};
+  const Job job = {"random", options.oneProcess ? kThreads : kProcesses, mixRandom, 1, kMaxRanks, false, false, true};
   const Outcome o = runJob(job);
   fprintf(stderr, "mix: %s%s%s\n", o.code ? "FAIL " : "PASS", o.why.empty() ? "" : ": ", o.why.c_str());
   writeLine("gpu mix random", job, o);

@@ -37,9 +37,12 @@ struct SharedRank {
   uint64_t replays, captures, groups;
   uint64_t bytes, elements;  // compared so far
   uint64_t wrong;
-  int ended;
+  uint64_t kernels;  // of its calls, run by kernels of DynamICCL's; of all ranks of a process at the first one
+  int pid, ended;
+  int heard;  // atomic: of a rank that died
   char doing[2 * kTextBytes];  // the step that the host is in
   char why[2 * kTextBytes];  // why the rank gave up
+  char said[2 * kTextBytes];  // what a case has to tell of it, for the JSON line
   uint64_t recentCall[kRecent];
   char recent[kRecent][kTextBytes];
 };
@@ -63,6 +66,7 @@ struct Options {
   std::string out, only;
   std::string nodeEnv;  // NAME=VALUE of a node's ranks, with its number for %d; empty: none
   int ahead = 16;       // replays of a graph in flight, at most
+  int ours = 0;         // which kernels of DynamICCL's are to run, a path of dynamiccl.h; 0: none
   bool float8 = false;  // NCCL and all GPUs take floats of 8 bits
 };
 

@@ -260,6 +260,22 @@ static void casePlaces(Rank &r) {
   for (auto &w : worlds) endComm(&w);
 }
 
+// The same with most calls of the world on memory that is registered, which are choices of their own.
+static void playRegistered(Rank &r, bool apart) {
+  Mixer mixer(r, options.seed);
+  mixer.windows.apart = apart;
+  if (options.nodes == 1) mixer.windows.make(mixer.comms.all[kWorld]);
+  else snprintf(r.mine->said, sizeof r.mine->said, "nothing is registered between nodes");
+  mixer.run(kEverything, 2 * kCaseSeconds);
+}
+static void caseRegistered(Rank &r) { playRegistered(r, false); }
+
+// In some calls one rank's buffers are elsewhere, where nobody was promised that they are not: NCCL takes no notice of registration there then.
+static void caseRegisteredApart(Rank &r) {
+  setenv("NCCL_LOCAL_REGISTER", "0", 1);
+  playRegistered(r, true);
+}
+
 static void caseEverything(Rank &r) {
   Mixer mixer(r, options.seed);
   mixer.run(kEverything, 2 * kCaseSeconds);

@@ -159,45 +159,6 @@ static void caseAbort(Rank &r) {
   endComm(&world);
 }
 
-// A rank is killed in the middle of calls that others wait for it in. These hear of it by NCCL's error, or by none: then they abort.
-// Either way nothing of theirs stays on the GPU. What small calls run over by then is the daemon's affair: with GIN=1 our kernels on GIN.
-static void caseKilled(Rank &r) {
-  static const double kWordSeconds = 20;
-  Random random{options.seed};
-  Comm world = newWorld(r.rank, "world", 0, 1);
-  exercise(r, world, random, 400);
-  const Call small = callOf(kAllReduce, kFloat, kSum, 1024);
-  for (int i = 0; i < 4000; i++) {
-    if (i % 100 == 0) r.drain(), barrier("among small calls");
-    r.eager(world, small, (uint32_t)random.next(), 0);
-  }
-  r.drain();
-  barrier("before a rank dies");
-  const bool dies = r.rank == options.ranks - 1;
-  ncclResult_t word = ncclSuccess;
-  for (int i = 0; i < (dies ? 20 : 40) && word == ncclSuccess; i++) {
-    doing("a call among which a rank dies");
-    const Ready ready = r.prepare(world, small, r.graphBuffers[0][0], (uint32_t)random.next(), nullptr);
-    r.issued(ready.call.kind, 1);  // never compared
-    word = Rank::nccl(ready, r.streams[0]);
-  }
-  if (dies) {
-    __atomic_store_n(&self->ended, 1, __ATOMIC_RELEASE);
-    raise(SIGKILL);
-  }
-  const double begin = nowSeconds();
-  doing("waiting for a word of the rank that died");
-  while (word == ncclSuccess && nowSeconds() - begin < kWordSeconds) {
-    NC(ncclCommGetAsyncError(world.comm, &word));
-    usleep(1000);
-    beat();
-  }
-  fprintf(stderr, "mix: rank %d: %s after %.1f s\n", r.rank, word == ncclSuccess ? "no word" : ncclGetErrorString(word), nowSeconds() - begin);
-  abortComm(&world);
-  doing("waiting for calls of a communicator with a dead rank to leave the GPU");
-  CU(cudaStreamSynchronize(r.streams[0]));
-}
-
 // The non-blocking interface: every call may be in progress when it returns.
 static void caseNonBlocking(Rank &r) {
   Comm world = newWorld(r.rank, "non-blocking world", 0, 1, {0, 0});

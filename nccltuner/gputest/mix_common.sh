@@ -3,6 +3,7 @@
 # NCCL lets them from 2.30 on;
 # GIN=1: kernels over GIN are among the choices, by the carrier, between NODES pretended nodes (as many as ranks); needs NCCL 2.28.9 or
 # 2.32.3 (GIN_TYPE=2, Proxy, 3, GDAKI, or both: kernels/bench/carrier.sh) and `make kernels carrier`; DEAD_RANK=R with it: that rank's puts go nowhere, so the ranks have to agree on other paths;
+# DYNAMICCL_NO_KERNELS=1: no kernels of ours, on purpose; else mix fails where a case that is to run them does not;
 # NCCL_LIB=FILE tests another libnccl.so.2; MIX_BUILD=DIR keeps the build;
 # MIX_LOGS=DIR keeps the daemon's log and the statuses; SERVE_OPTIONS are more options of `dynamiccld serve`.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -13,6 +14,8 @@ unfit() {
 }
 plugin=$root/lib/libnccl-tuner-dynamiccl.so
 [ -x "$root/bin/dynamiccld" ] && [ -e "$plugin" ] || unfit "bin/ or lib/ is empty: run make first"
+. "$here/kernels_there.sh"
+kernels_there dynamiccl-kernels.fatbin
 command -v nvidia-smi >/dev/null || unfit "nvidia-smi is not here: this needs a machine with NVIDIA GPUs"
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 ranks=${RANKS:-$gpus}
@@ -65,8 +68,9 @@ if [ "$ranks" -gt "$gpus" ]; then
 fi
 
 options=() # of mix, that are not the user's
+ours=lsa
 if [ "${GIN:-}" = 1 ]; then
-  [ -e "$root/lib/libnccl-net-dynamiccl-carrier.so" ] && [ -e "$root/lib/dynamiccl-gin.fatbin" ] || unfit "lib/ has no carrier or no kernels on GIN: run make carrier kernels first"
+  [ -e "$root/lib/libnccl-net-dynamiccl-carrier.so" ] || unfit "$root/lib/libnccl-net-dynamiccl-carrier.so is not there: run make carrier first"
   [ "$ranks" -ge 2 ] || unfit "GIN is between two ranks at least: MPS=1 RANKS=2 has them share a GPU"
   options=(--nodes "${NODES:-$ranks}")
   export NCCL_IB_DISABLE=1 CUDA_MODULE_LOADING=EAGER
@@ -75,6 +79,11 @@ if [ "${GIN:-}" = 1 ]; then
     23203) export NCCL_NET=Socket ;;
     *) unfit "kernels on GIN are for NCCL 2.28.9 and 2.32.3, and this is ${code:-unknown}: NCCL_LIB=FILE" ;;
   esac
+  case $code in
+    22809) kernels_there dynamiccl-kernels.fatbin "${DYNAMICCL_GIN_KERNELS:-dynamiccl-gin.fatbin}" ;;
+    *) kernels_there dynamiccl-kernels.fatbin "${DYNAMICCL_GIN_KERNELS:-dynamiccl-gin-2.32.3.fatbin}" ;;
+  esac
+  ours=gin
   . "$root/kernels/bench/carrier.sh"
   carrier_names "$code"
   [ -z "${DEAD_RANK:-}" ] || export DYNAMICCL_CARRIER_DEAD_RANK=$DEAD_RANK
@@ -89,6 +98,15 @@ if [ "${GIN:-}" = 1 ]; then
   export NCCL_GIN_NCONTEXTS=${NCCL_GIN_NCONTEXTS:-$contexts}
   lib=$lib:$root/lib
 fi
+
+if [ "$ours" = lsa ] && ! nvlink_joins_all; then
+  echo "NVLink does not join all GPUs: no kernels of ours are asked for" >&2
+  ours=none
+fi
+# Over a rank whose puts go nowhere nothing of ours is to run.
+[ "${DYNAMICCL_NO_KERNELS:-}" != 1 ] || ours=none
+[ -z "${DEAD_RANK:-}" ] || ours=none
+options+=(--ours "$ours")
 
 MIX_DRIVER=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)
 MIX_DATE=$(date -u +%FT%TZ)
@@ -151,6 +169,7 @@ for key in ("decisions", "ignored"):  # of the communicators that lived then
     line[key + "_most_in_a_status"] = max((s.get(key, 0) for s in statuses), default=0)
 line["log_warnings"] = sum("level=WARN" in l or "level=ERROR" in l for l in log.splitlines())
 line["log_panics"] = log.count("\npanic:") + log.count("DATA RACE")
+line["kernels"] = "none: DYNAMICCL_NO_KERNELS" if os.environ.get("DYNAMICCL_NO_KERNELS") == "1" else "ours"
 line.update(driver=os.environ["MIX_DRIVER"], date=os.environ["MIX_DATE"], commit=os.environ["MIX_COMMIT"])
 text = json.dumps(line)
 print(text)
@@ -158,7 +177,7 @@ open(out, "a").write(text + "\n")
 if not line["samples"] or not line["publications"]:
     print("nothing was tuned: no samples or no plans; see the daemon's log (MIX_LOGS=DIR keeps it)", file=sys.stderr)
     sys.exit(1)
-if os.environ.get("GIN") == "1" and bool(line["over_gin"]) == bool(os.environ.get("DEAD_RANK")):
+if os.environ.get("GIN") == "1" and bool(line["over_gin"]) == bool(os.environ.get("DEAD_RANK") or os.environ.get("DYNAMICCL_NO_KERNELS") == "1"):
     print(f"{line['over_gin']} calls ran over GIN" + (", over which nothing comes from a rank" if line["over_gin"] else ": see DYNAMICCL's lines above"), file=sys.stderr)
     sys.exit(1)
 if sum(v for k, v in line.items() if k.startswith("ran_")) != line["group_calls"]:

@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dynamicclAllToAllv of libdynamiccl.so, beside NCCL's calls: parts of any sizes, most of them small, some of more than a round of
- * scratch memory has, results in a window, and in one call of three one rank's result elsewhere. Every byte of every part is
- * compared, and guards between parts.
+ * dynamicclAllToAllv of libdynamiccl.so, beside NCCL's calls: parts of any sizes, most of them small. Over load and store some are of more
+ * than a round of scratch memory has, results in a window, and in one call of three one rank's result elsewhere; over GIN parts are smaller,
+ * for the carrier is slow. Every byte of every part is compared, and guards between parts.
  */
 #ifndef DYN_MIX_EXCHANGE_H
 #define DYN_MIX_EXCHANGE_H
 
-#include <dlfcn.h>
-
-#include "../preload/dynamiccl.h"
 #include "mix_cases.h"
+#include "mix_ours.h"
 
-static const size_t kMostPart = 12 << 20;
+static const size_t kMostPart = 12 << 20, kMostPartOverGin = 2 << 20;
+static_assert(kMostPartOverGin <= kMostPart, "parts have room");
+static const double kOursSeconds = 20; // until all ranks have kernels, or never
 static const size_t kPartRoom = kMostPart + 2 * kGuardBytes + 16;
 
 // One call, as every rank draws it.
 struct Exchange {
   uint32_t seed;
   int n;
+  size_t most;
   size_t bytes(int from, int to) const {
     Random random{seed + (uint64_t)(from * kMaxRanks + to) * 7919};
     const uint32_t how = random.below(8);
-    return how < 2 ? 0 : random.below(how < 4 ? kMostPart : 1 << 16);
+    return how < 2 ? 0 : random.below(how < 4 ? most : 1 << 16);
   }
   // Within a part's room: any alignment, and a guard before it.
   size_t at(int from, int to, bool sends) const {
@@ -44,9 +45,7 @@ static Ready message(Rank &r, const Comm &comm, const Exchange &x, int peer, cha
   return ready;
 }
 
-typedef decltype(&dynamicclAllToAllv) AllToAllv;
-
-static void exchange(Rank &r, const Comm &comm, const Exchange &x, AllToAllv run, char *in, char *out) {
+static void exchange(Rank &r, const Comm &comm, const Exchange &x, AllToAllv run, int way, char *in, char *out) {
   size_t sendCounts[kMaxRanks], sendOffsets[kMaxRanks], recvCounts[kMaxRanks], recvOffsets[kMaxRanks], bytes = 0;
   const uint64_t number = ++r.numbers;
   snprintf(&r.texts[number % kTexts * kTextBytes], kTextBytes, "call %llu: AllToAllv, seed %u (rank %d of %d)", (unsigned long long)number, x.seed, comm.me, comm.n);
@@ -59,56 +58,57 @@ static void exchange(Rank &r, const Comm &comm, const Exchange &x, AllToAllv run
   r.issued(kAllToAll, 1);
   r.enterLane(comm.lane, 0);
   doing("dynamicclAllToAllv");
-  NC((ncclResult_t)run(in, sendCounts, sendOffsets, out, recvCounts, recvOffsets, ncclUint8, DYNAMICCL_LSA, comm.comm, r.streams[0]));
+  NC((ncclResult_t)run(in, sendCounts, sendOffsets, out, recvCounts, recvOffsets, ncclUint8, way, comm.comm, r.streams[0]));
+  Rank::add(&r.mine->kernels, 1);
   r.leaveLane(comm.lane, 0);
   for (int p = 0; p < comm.n; p++) Rank::check(message(r, comm, x, p, in, out, false), r.streams[0]);
   r.drain();
   r.count(1, bytes, bytes);
 }
 
-// True where it is on all ranks.
-static bool allHave(Rank &r, const Comm &comm, bool here) {
-  int have = here, *word;
-  CU(cudaMalloc(&word, sizeof have));
-  CU(cudaMemcpy(word, &have, sizeof have, cudaMemcpyHostToDevice));
-  settle(comm.comm, ncclAllReduce(word, word, 1, ncclInt32, ncclMin, comm.comm, r.streams[0]), "AllReduce");
-  CU(cudaStreamSynchronize(r.streams[0]));
-  CU(cudaMemcpy(&have, word, sizeof have, cudaMemcpyDeviceToHost));
-  CU(cudaFree(word));
-  return have != 0;
+// Kernels come with the communicator, or with one of its first calls, to one rank before another.
+static bool awaitOurs(Rank &r, const Comm &comm, Random &random) {
+  const double deadline = nowSeconds() + kOursSeconds;
+  doing("waiting for kernels of all ranks");
+  do {
+    for (int i = 0; i < 20; i++) r.eager(comm, callOf(kAllReduce, kFloat, kSum, 4096), (uint32_t)random.next(), 0);
+    r.drain();
+    if (allHave(r, comm, hasOurs(comm))) return true;
+  } while (options.ours && allHave(r, comm, nowSeconds() < deadline));
+  return false;
 }
 
 static void caseExchanges(Rank &r) {
   Comm world = newWorld(r.rank, "world", 0, 1);
   Random random{options.seed};
+  const int way = options.ours ? options.ours : DYNAMICCL_LSA;
   const size_t room = (size_t)world.n * kPartRoom;
   char *in, *apart, *window = nullptr;
   const AllToAllv run = (AllToAllv)dlsym(RTLD_DEFAULT, "dynamicclAllToAllv");
-  const auto has = (decltype(&dynamicclHasAllToAllv))dlsym(RTLD_DEFAULT, "dynamicclHasAllToAllv");
-  for (int i = 0; i < 20; i++) r.eager(world, callOf(kAllReduce, kFloat, kSum, 4096), (uint32_t)random.next(), 0);
-  r.drain();
-  if (!allHave(r, world, run != nullptr && has(world.comm, DYNAMICCL_LSA))) {
-    if (r.rank == 0) fprintf(stderr, "mix: there are no kernels of ours: AllToAllv was not tried\n");
+  if (!run || !awaitOurs(r, world, random)) {
+    if (options.ours) fail("not all ranks have kernels of ours over %s: AllToAllv was not tried", oursName());
+    snprintf(r.mine->said, sizeof r.mine->said, "no kernels of ours: AllToAllv was not tried");
     endComm(&world);
     return;
   }
+  const bool overGin = way == DYNAMICCL_GIN; // which knows nothing of windows
   CU(cudaMalloc(&in, room));
   CU(cudaMalloc(&apart, room));
   NC(ncclMemAlloc((void **)&window, room));
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   ncclWindow_t registered = nullptr;
   doing("registering a window");
-  NC(ncclCommWindowRegister(world.comm, window, room, &registered, NCCL_WIN_COLL_SYMMETRIC));
+  if (!overGin) NC(ncclCommWindowRegister(world.comm, window, room, &registered, NCCL_WIN_COLL_SYMMETRIC));
 #endif
   const double deadline = nowSeconds() + kCaseSeconds;
   for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
     const bool elsewhere = k % 3 == 2 && (int)(k / 3 % world.n) == world.me;
-    exchange(r, world, {(uint32_t)random.next(), world.n}, run, in, elsewhere ? apart : window);
+    exchange(r, world, {(uint32_t)random.next(), world.n, overGin ? kMostPartOverGin : kMostPart}, run, way, in, elsewhere ? apart : window);
     if (k % 4 == 0) r.eager(world, callOf(kAllReduce, kBfloat16, kSum, 1 << 20), (uint32_t)random.next(), 0);
   }
   r.drain();
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-  NC(ncclCommWindowDeregister(world.comm, registered));
+  if (registered) NC(ncclCommWindowDeregister(world.comm, registered));
 #endif
   NC(ncclMemFree(window));
   CU(cudaFree(in));

@@ -14,7 +14,10 @@
 
 #include "mix_children.h"
 #include "mix_comm_cases.h"
+#include "mix_ends.h"
 #include "mix_exchange.h"
+#include "mix_killed.h"
+#include "mix_ours.h"
 
 static const double kSayEverySeconds = 10;
 
@@ -31,6 +34,7 @@ struct Job {
   int mostOfGpu = kMaxRanks;  // ranks that may share one
   bool kills = false;         // the last rank, which is no failure
   bool byName = false;        // run only where it is asked for
+  bool ours = false;          // has calls enough that kernels of ours over load and store run some of them, or it fails
 };
 struct Outcome {
   ExitCode code;
@@ -40,10 +44,12 @@ struct Outcome {
 
 static void runRank(const Job &job, int rank) {
   self = &shared->ranks[rank];
+  self->pid = (int)getpid();
   std::unique_ptr<Rank> r(new Rank);
   r->start(rank);
   barrier("started");
   job.run(*r);
+  if (!options.oneProcess || rank == 0) self->kernels += runByOurs();
   doing("done");
   if (!job.kills) barrier("done");
   __atomic_store_n(&self->ended, 1, __ATOMIC_RELEASE);
@@ -77,6 +83,7 @@ static void runProcess(const Job &job, int index) {
       ranks.back()->start(i);
     }
     caseInitAll(ranks);
+    shared->ranks[0].kernels = runByOurs();
     for (int i = 0; i < options.ranks; i++) __atomic_store_n(&shared->ranks[i].ended, 1, __ATOMIC_RELEASE);
   }
   _exit(kRight);  // no destructors: what a driver still holds dies with the process
@@ -190,6 +197,8 @@ static Outcome runJob(const Job &job) {
   const uint64_t wrong = sum(&SharedRank::wrong);
   if (wrong && o.code == kRight) o.code = kWrong, o.why = std::to_string(wrong) + " wrong elements";
   if (o.code == kRight && sum(&SharedRank::elements) == 0) o.code = kFailed, o.why = "nothing was compared";
+  const bool demanded = job.ours && job.layout == kProcesses && options.ours == DYNAMICCL_LSA && options.nodes == 1 && options.ranks > 1;
+  if (o.code == kRight && demanded && sum(&SharedRank::kernels) == 0) o.code = kFailed, o.why = "kernels of ours ran none of the calls (--ours lsa)";
   return o;
 }
 

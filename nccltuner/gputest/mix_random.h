@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The random mix: one sequence of steps, drawn alike by every rank from the seed. A step is an eager call, a group, a
- * replay, or a capture. Sizes are log-uniform from 4 B to 16 MiB.
+ * replay, or a capture. Sizes are log-uniform from 4 B to 16 MiB. Eager calls and groups of the world may be on registered memory.
  */
 #ifndef DYN_MIX_RANDOM_H
 #define DYN_MIX_RANDOM_H
@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "mix_graph.h"
+#include "mix_windows.h"
 
 static const uint64_t kRebuildEvery =
     64 * kDecideEvery;  // steps after which all communicators but the world are made anew
@@ -31,6 +32,7 @@ static Call drawCall(Random &random) {
   c.inPlace = random.below(3) == 0;
   c.checkInput = random.below(8) == 0;
   c.shift = random.below(4) ? 0 : 1 + random.below(7);
+  c.whole = random.below(2);
   return c;
 }
 
@@ -39,6 +41,7 @@ struct Mixer {
   MixComms comms;
   Graph graphs[kGraphs];
   Random random;
+  Windows windows;
 
   Mixer(Rank &rank, uint64_t seed) : r(rank), random{seed} { comms.make(r.rank); }
 
@@ -63,6 +66,7 @@ struct Mixer {
       const Comm &c = comms.all[one ? comm : random.below(kMixComms)];
       members.push_back({&c, drawCall(random), c.lane == 0 ? first : second});
       if (members.back().call.kind != kAllToAll && random.below(8) == 0) members.back().call.kind = kSendRecv;
+      members.back().instead = windows.draw(random, c, &members.back().call);
     }
     return members;
   }
@@ -83,11 +87,13 @@ struct Mixer {
       r.group(drawMembers(6), seed);
     } else {
       const Comm &c = comms.all[random.below(kMixComms)];
-      r.eager(c, drawCall(random), seed, stream);
+      Call call = drawCall(random);
+      const Instead *instead = windows.draw(random, c, &call);
+      r.eager(c, call, seed, stream, instead);
     }
   }
 
-  void rebuild() {
+  void rebuild() { // a window stays, as the world does
     drainAll();
     barrier("making communicators anew");
     for (auto &g : graphs) g.drop();
@@ -104,12 +110,14 @@ struct Mixer {
     drainAll();
     barrier("the mix has ended");
     for (auto &g : graphs) g.drop();
+    windows.end();
     comms.endAll();
   }
 };
 
 static void mixRandom(Rank &r) {
   Mixer mixer(r, options.seed);
+  if (options.nodes == 1 && options.ranks > 1 && !options.oneProcess && ranksOfGpu() == 1) mixer.windows.make(mixer.comms.all[kWorld]);
   mixer.run(kEverything, options.seconds);
 }
 

@@ -22,10 +22,16 @@ struct Call {
   unsigned root = 0;      // modulo the number of ranks
   bool inPlace = false, checkInput = false;
   int shift = 0;          // elements by which buffers are off their alignment
+  bool whole = false;     // AllToAll: ncclAlltoAll, where NCCL has it, and not messages
 };
 
 struct Buffers {
   char *a, *b;
+};
+
+// What calls have in place of their slots' buffers: null where the slot's own stays.
+struct Instead {
+  Buffers of[kSlots];
 };
 
 struct Slot {
@@ -42,10 +48,18 @@ struct Ready {
   Spec spec;
 };
 
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+#pragma weak ncclAlltoAll  // an older NCCL may be the one that is found
+static bool hasAlltoAll() { return shared->nccl >= 22800; }
+#else
+static bool hasAlltoAll() { return false; }
+#endif
+
 static Call limited(Call c, int n) {
   if (c.kind != kAllReduce && c.kind != kReduceScatter && c.kind != kReduce) c.op = kSum;
   if (c.op == kAvg && !canAverage(c.type, n)) c.op = kSum;
   if (c.kind == kAllToAll || c.kind == kSendRecv) c.inPlace = false;
+  c.whole = c.whole && c.kind == kAllToAll && hasAlltoAll();
   return c;
 }
 
@@ -134,7 +148,7 @@ struct Rank {
     s.call = (unsigned)number;
     char *text = mine->recent[number % kRecent];
     snprintf(text, kTextBytes, "call %llu: %s %s%s%s, count %zu, root %d%s%s, of %s (rank %d of %d)",
-             (unsigned long long)number, kKindNames[c.kind], kTypeNames[c.type], copies(c.kind) ? "" : " ",
+             (unsigned long long)number, c.whole ? "AlltoAll" : kKindNames[c.kind], kTypeNames[c.type], copies(c.kind) ? "" : " ",
              copies(c.kind) ? "" : kOpNames[c.op], s.count, s.root, c.inPlace ? ", in place" : "",
              c.shift ? ", unaligned" : "", comm.name, comm.me, comm.n);
     mine->recentCall[number % kRecent] = number;
@@ -173,6 +187,9 @@ struct Rank {
       case kBroadcast: return ncclBroadcast(s.send, s.recv, s.count, type, s.root, comm, stream);
       case kReduce: return ncclReduce(s.send, s.recv, s.count, type, op, s.root, comm, stream);
     }
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+    if (r.call.whole) return ncclAlltoAll(s.send, s.recv, s.count, type, comm, stream);
+#endif
     NC(ncclGroupStart());
     if (r.call.kind == kSendRecv) {
       settleInGroup(ncclSend(s.send, s.count, type, (s.me + 1) % s.n, comm, stream));
@@ -187,10 +204,10 @@ struct Rank {
   }
 
   // One eager call on one of the streams. Every rank makes the same calls in the same order.
-  void eager(const Comm &comm, const Call &call, uint32_t seed, int stream) {
+  void eager(const Comm &comm, const Call &call, uint32_t seed, int stream, const Instead *instead = nullptr) {
     if (!comm.member()) return;
     Slot &slot = take();
-    const Ready r = prepare(comm, call, slot.buffers, seed, nullptr);
+    const Ready r = prepare(comm, call, buffersOf(slot, instead), seed, nullptr);
     issued(r.call.kind, 1);
     fill(r, streams[stream]);
     enterLane(comm.lane, stream);
@@ -206,6 +223,7 @@ struct Rank {
     Call call;
     int stream;
     int number = -1; // in the group, where ranks have an order of their own; negative: its place
+    const Instead *instead = nullptr;
   };
   static uint32_t seedOf(uint32_t seed, size_t i) { return seed + 0x1000193u * (unsigned)i; } // of a group's call
   // Several calls in one ncclGroupStart/End. Calls of one lane must name one stream, or be of one communicator, whose streams NCCL has wait
@@ -221,7 +239,7 @@ struct Rank {
       const Member &m = members[i];
       if (!m.comm->member()) continue;
       Slot &slot = take();
-      open.emplace_back(&slot, prepare(*m.comm, m.call, slot.buffers, seedOf(seed, m.number < 0 ? i : (size_t)m.number), nullptr));
+      open.emplace_back(&slot, prepare(*m.comm, m.call, buffersOf(slot, m.instead), seedOf(seed, m.number < 0 ? i : (size_t)m.number), nullptr));
       streamOf.push_back(m.stream);
       issued(open.back().second.call.kind, 1);
       const int lane = m.comm->lane;
@@ -274,6 +292,11 @@ struct Rank {
     finish(s);
     look();
     return s;
+  }
+  Buffers buffersOf(const Slot &s, const Instead *instead) const {
+    if (!instead) return s.buffers;
+    const Buffers &b = instead->of[&s - slots];
+    return Buffers{b.a ? b.a : s.buffers.a, b.b ? b.b : s.buffers.b};
   }
   void close(Slot &s, const Ready &r, int stream) {
     s.busy = true, s.call = r.spec.call, s.elements = r.spec.recvCount, s.bytes = bytesOf(r);

@@ -16,6 +16,16 @@ $(TESTS): $(T)/%: test/%.c $(RIG) $(TEST_HEADERS) $(LIB)/libcuda.so.1 $(LIB)/lib
 $(LIB)/one_process $(LIB)/groups: $(LIB)/%: test/%.c $(RIG) $(TEST_HEADERS) $(LIB)/libcuda.so.1 $(LIB)/libnccl.so.2
 	@echo "cc $@"; $(CC) $(CFLAGS) -isystem $(CUDA_INCLUDE) -o $@ $< $(RIG) -L$(LIB) -Wl,--as-needed -l:libcuda.so.1 -l:libnccl.so.2 -lm
 
+# mix, of which the stand-in for NCCL has few types and sizes, and the driver's no runtime.
+MIX := $(wildcard ../gputest/mix*) $(wildcard test/mix/*)
+$(LIB)/libmix-cudart.so: test/mix/cudart.c $(LIB)/libcuda.so.1
+	@echo "cc $@"; $(CC) $(CFLAGS) -Wno-unused-parameter -shared -isystem $(CUDA_INCLUDE) -o $@ $< -L$(LIB) -l:libcuda.so.1 -Wl,-rpath,'$$ORIGIN'
+
+$(LIB)/mix: $(MIX) ../preload/dynamiccl.h $(LIB)/libmix-cudart.so $(LIB)/libnccl.so.2
+	@python3 test/mix/translate.py $(T)/mix
+	@echo "c++ $@"; $(CXX) -std=c++17 -g1 -O1 -Wno-attributes -pthread -isystem $(CUDA_INCLUDE) -isystem $(or $(addsuffix /include,$(NCCL_HOME)),$(CUDA_INCLUDE)/../../nccl/include) -o $@ $(T)/mix/mix.cc \
+	  -L$(LIB) -l:libmix-cudart.so -l:libcuda.so.1 -l:libnccl.so.2 -Wl,-rpath,'$$ORIGIN' -ldl
+
 # The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.
 SANITIZED := -O1 -fsanitize=thread
 $(T)/threads/%.o: %.c $(HEADERS)

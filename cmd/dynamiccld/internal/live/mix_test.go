@@ -1,0 +1,115 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"dynamiccl/internal/testbuild"
+)
+
+// mixLine is what mix says of a case.
+type mixLine struct {
+	Case, Result, Why, Ours string
+	Kernels                 int      `json:"kernels_run"`
+	Wrong                   uint64   `json:"wrong"`
+	Said                    []string `json:"said"`
+}
+
+// mix runs cases of nccltuner/gputest/mix.cu over the stand-ins, each rank on a GPU, with a daemon that tries whatever there is. ours: lsa, or
+// gin, between two nodes.
+func mix(t *testing.T, library string, ranks int, ours, cases string, environ ...string) map[string]mixLine {
+	t.Helper()
+	r := newRig(t, "--explore-budget", "50%", "--sample-every", "1")
+	r.start()
+	fake := r.standIns()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(fake, "mix"), "cases", "--ranks", fmt.Sprint(ranks), "--nodes", map[string]string{"lsa": "1", "gin": "2"}[ours], "--ours", ours,
+		"--hang-seconds", "40", "--only", cases)
+	cmd.Env = append(r.programEnv(library+":"+filepath.Join(fake, "libnccl.so.2"), r.build.Table(fmt.Sprintf("h200x%d-nvlink-quiet", ranks))), "DYNAMICCL_GIN_KERNELS="+r.kernelsFile())
+	cmd.Env = append(cmd.Env, environ...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	lines := map[string]mixLine{}
+	for _, text := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		var line mixLine
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatalf("%q: %v; %s", text, err, &said)
+		}
+		lines[line.Case] = line
+	}
+	if len(lines) != 1+strings.Count(cases, ",") {
+		t.Fatalf("%+v: %s", lines, &said)
+	}
+	return lines
+}
+
+// Cases that GPUs run, with calls run by our kernels in each.
+func TestMixOverStandIns(t *testing.T) {
+	t.Parallel()
+	library := filepath.Join(built(t).Lib, "libdynamiccl.so")
+	for _, run := range []struct {
+		ranks       int
+		ours, cases string
+	}{{2, "lsa", "all-to-all-v,registered,registered-apart,ends-in-flight,rank-killed"}, {4, "lsa", "rank-killed"}, {2, "gin", "all-to-all-v,rank-killed"}} {
+		t.Run(fmt.Sprint(run.ranks, " ranks, ", run.ours), func(t *testing.T) {
+			for name, line := range mix(t, library, run.ranks, run.ours, run.cases) {
+				t.Logf("%+v", line)
+				if line.Result != "pass" || line.Wrong != 0 || line.Kernels == 0 || line.Ours != run.ours {
+					t.Errorf("%s: %+v", name, line)
+				}
+			}
+		})
+	}
+}
+
+// NCCL's kernels are right as well, so without ours each of these would pass.
+func TestMixWithoutKernels(t *testing.T) {
+	t.Parallel()
+	for name, line := range mix(t, filepath.Join(built(t).Lib, "libdynamiccl.so"), 2, "lsa", "plans-under-eager-calls,registered", "DYNAMICCL_NO_KERNELS=1") {
+		t.Logf("%+v", line)
+		if line.Result != "failed" || line.Kernels != 0 || line.Wrong != 0 || line.Ours != "none: DYNAMICCL_NO_KERNELS" {
+			t.Errorf("%s: %+v", name, line)
+		}
+	}
+}
+
+// Nobody is told that a rank has died, or not who; a communicator goes before its kernels are over: all are found.
+func TestMixFindsPlantedMistakes(t *testing.T) {
+	t.Parallel()
+	preload := filepath.Join(checkout, "nccltuner", "preload")
+	objects, err := filepath.Abs(filepath.Join(checkout, ".cache", "preload"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mistake := range []struct{ at, folder, file, old, new, want string }{
+		{"ends-in-flight", preload, "device.c", "  else dyn_lsa_wait(b->lsa); /* which another thread's abort ends */", "", "calls are still under way"},
+		{"rank-killed", preload, "device.c", "return dyn_lsa_missed(b->lsa) ? DYN_REMOTE_ERROR : ", "return ", "there was no ncclRemoteError"},
+		{"rank-killed", filepath.Join(checkout, "kernels", "host"), "watch.c", `"rank %d, process %u, is dead", rank, lsa->peers[rank].pid`, `"a rank is dead"`, "standard error does not say"},
+	} {
+		t.Run(mistake.at+" "+mistake.file, func(t *testing.T) {
+			build, dir := t.TempDir(), t.TempDir()
+			if err := errors.Join(os.Mkdir(filepath.Dir(testbuild.Objects(build, preload)), 0o700), os.Symlink(objects, testbuild.Objects(build, preload))); err != nil {
+				t.Fatal(err)
+			}
+			library := testbuild.MistakenPreload(t, build, dir, preload, mistake.folder, mistake.file, mistake.old, mistake.new)
+			if line := mix(t, library, 2, "lsa", mistake.at)[mistake.at]; line.Result != "failed" || !strings.Contains(line.Why, mistake.want) {
+				t.Errorf("%+v", line)
+			}
+		})
+	}
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Memory that is registered with NCCL (ncclMemAlloc, ncclCommWindowRegister, NCCL_WIN_COLL_SYMMETRIC): a piece of a window for each slot's
+ * two buffers, at the same place on all ranks, as NCCL asks for. Calls have both buffers there, or the one that sends or gets, or none.
+ */
+#ifndef DYN_MIX_WINDOWS_H
+#define DYN_MIX_WINDOWS_H
+
+#include "mix_rank.h"
+
+static const size_t kMostWindowed = 8 << 20;
+
+// NCCL is promised that all ranks' buffers are registered or none's, wherever it looks at that: in AllGather, and in sums of these types. Our
+// kernels rest on it there, too, and nowhere else. (Its rings look at it as well, unless NCCL_LOCAL_REGISTER is 0.)
+static bool registrationMatters(const Call &c) {
+  if (c.kind == kAllGather) return true;
+  if (c.kind != kAllReduce && c.kind != kReduceScatter) return false;
+  return c.type >= kHalf && c.type != kDouble && (c.op == kSum || c.op == kAvg);
+}
+
+class Windows {
+ public:
+  bool apart = false; // in some calls one rank's buffers are elsewhere
+
+  // All ranks, with nothing of theirs under way.
+  void make(const Comm &on) {
+    comm = on.comm, ranks = on.n, me = on.me;
+    const size_t room = kMostWindowed + 2 * kEdgeBytes, bytes = room * 2 * kSlots;
+    NC(ncclMemAlloc((void **)&memory, bytes));
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    doing("registering a window of %zu bytes", bytes);
+    ncclWindow_t window = nullptr;
+    settle(comm, ncclCommWindowRegister(comm, memory, bytes, &window, NCCL_WIN_COLL_SYMMETRIC), "ncclCommWindowRegister");
+    handle = window;
+#endif
+    for (int i = 0; i < kSlots; i++) {
+      char *const a = memory + room * 2 * i, *const b = a + room;
+      both.of[i] = {a, b}, sends.of[i] = {a, nullptr}, gets.of[i] = {nullptr, b};
+    }
+    beat();
+  }
+
+  // What a call has in place of its slot's buffers; it may be made smaller for that. Every rank draws alike.
+  const Instead *draw(Random &random, const Comm &on, Call *call) {
+    const unsigned how = random.below(8), one = random.below(4), who = random.below(1 << 16);
+    if (!comm || on.comm != comm || how == 0) return nullptr;
+    while (call->bytes > kMostWindowed) call->bytes >>= 2;
+    if (apart && one == 0 && !registrationMatters(*call) && (int)(who % ranks) == me) return nullptr;
+    return how == 1 ? &sends : how == 2 ? &gets : &both;
+  }
+
+  // With nothing under way.
+  void end() {
+    if (!comm) return;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+    doing("deregistering a window");
+    if (handle) settle(comm, ncclCommWindowDeregister(comm, handle), "ncclCommWindowDeregister");
+    handle = nullptr;
+#endif
+    NC(ncclMemFree(memory));
+    comm = nullptr;
+    beat();
+  }
+
+ private:
+  ncclComm_t comm = nullptr;
+  int ranks = 0, me = 0;
+  char *memory = nullptr;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  ncclWindow_t handle = nullptr;
+#endif
+  Instead both, sends, gets;
+};
+
+#endif
