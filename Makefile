@@ -40,8 +40,9 @@ test: all generated ## everything that CI runs
 fakegpu: ## stand-ins for libcuda and libnccl in .cache/fakegpu, for tests
 	$(LOCKED) -C nccltuner/fakegpu
 
-# The core and its simulator have no goroutines (TestCoreIsPure): nothing can race there, and their tests take a tenth of the time.
-PURE := ./actions ./state ./agents ./tuner ./tuner/tunersim
+# The core and its simulator have no goroutines (TestCoreIsPure), nor has what reads the pages: nothing can race there, and their tests take a
+# tenth of the time.
+PURE := ./actions ./state ./agents ./tuner ./tuner/tunersim ./docs
 # So do these, which compute for long, and of which TestThreads in models/train has all that goroutines share.
 COMPUTING := ^(TestResumedRunHasTheSameBytes|TestActorImproves|TestActorGoesOnFromImitation|TestHeldOutFigures|TestMovesToFewer(Contexts|CTAs)AndBack|TestWhatTheCorePublishesHasRoom)$$
 GOTESTSUM := go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg
