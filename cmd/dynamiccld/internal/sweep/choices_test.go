@@ -205,6 +205,8 @@ func TestCheck(t *testing.T) {
 		"want at most":           func(o *Options) { o.Sizes = []uint64{1 << 40} },
 		`--calls "eager"`:        func(o *Options) { o.Calls = "eager" },
 		"add --calls stream":     func(o *Options) { o.Samples = "s.csv" },
+		"is a file of --out":     func(o *Options) { o.Samples, o.Calls, o.Out = "./s.csv", workers.Stream, "s.csv" },
+		"name another one":       func(o *Options) { o.Samples, o.Calls, o.Out = "s.json", workers.Stream, "s.csv" },
 		`--load "rain"`:          func(o *Options) { o.Load = "rain" },
 		"--rounds 0":             func(o *Options) { o.Rounds = 0 },
 		"budget":                 func(o *Options) { o.Budget = 0 },

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -74,6 +75,11 @@ type paths struct{ table, journal, description string }
 func pathsOf(table string) paths {
 	stem := strings.TrimSuffix(table, ".csv")
 	return paths{table, stem + ".points.jsonl", stem + ".json"}
+}
+
+// has says whether a file is one of them by its name.
+func (p paths) has(file string) bool {
+	return slices.Contains([]string{filepath.Clean(p.table), filepath.Clean(p.journal), filepath.Clean(p.description)}, filepath.Clean(file))
 }
 
 // mayBe refuses files that cannot be a sweep's, be it that they are no plain files.

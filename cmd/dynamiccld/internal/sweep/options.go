@@ -133,6 +133,8 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--single-calls %d: want 1 to %d", o.Single, maxSingle)
 	case o.Samples != "" && o.Calls != workers.Stream:
 		return errors.New("samples need stream calls: what goes into a graph is not timed; add --calls stream")
+	case o.Samples != "" && o.Out != "" && pathsOf(o.Out).has(o.Samples):
+		return fmt.Errorf("--samples %s is a file of --out %s: what is written last would be all that is left; name another one", o.Samples, o.Out)
 	case !slices.Contains(Loads, o.Load):
 		return fmt.Errorf("--load %q: want one of %s", o.Load, strings.Join(Loads, ", "))
 	case o.Buffers != "" && o.Buffers != BuffersPlain && o.Buffers != BuffersRegistered:
