@@ -33,6 +33,15 @@ func WriteRefusals(w io.Writer, all []Refusal) error {
 	return nil
 }
 
+// ReadRules reads all of a file of NCCL's example tuner: its rules, and what it refuses.
+func ReadRules(text string) (rules []Rule, refused []Refusal, err error) {
+	if rules, err = ReadNCCLCSV(strings.NewReader(text)); err != nil {
+		return nil, nil, err
+	}
+	refused, err = ReadRefusals(strings.NewReader(text))
+	return rules, refused, err
+}
+
 // ReadRefusals reads them from a file of NCCL's example tuner. One that cannot be read is an error: passed over, it would run.
 func ReadRefusals(r io.Reader) ([]Refusal, error) {
 	var all []Refusal

@@ -1,6 +1,7 @@
 package tuner
 
 import (
+	"cmp"
 	"slices"
 
 	"dynamiccl/actions"
@@ -217,7 +218,7 @@ func (m *comm) plan() Plan {
 		}
 	})
 	if len(all) > MaxEntries {
-		slices.SortStableFunc(all, busiest)
+		slices.SortStableFunc(all, func(a, b *bucket) int { return cmp.Compare(b.calls, a.calls) }) // the rarest are dropped
 	}
 	var room planRoom
 	for _, b := range all {

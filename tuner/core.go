@@ -396,6 +396,3 @@ func (c *Core) learned(m *comm, b *bucket) {
 	l.Key = Key{Machine: cmp.Or(m.Machine, c.cfg.Machine), GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket}
 	c.out.Learned = append(c.out.Learned, l)
 }
-
-// busiest orders buckets by calls, so that a plan with too few entries drops the rarest.
-func busiest(a, b *bucket) int { return cmp.Compare(b.calls, a.calls) }

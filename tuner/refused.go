@@ -19,10 +19,7 @@ func (l Learned) Refusing(more ...actions.Action) Learned {
 			continue
 		}
 		if a == l.Action {
-			l.Action, l.SinceNs = actions.Default, 0
-			if l.Default > 0 {
-				l.CostNs = l.Default
-			}
+			l.unchoose()
 		}
 		delete(l.Evidence, a)
 		if !slices.Contains(l.Refused, a) {
@@ -30,6 +27,14 @@ func (l Learned) Refusing(more ...actions.Action) Learned {
 		}
 	}
 	return l
+}
+
+// unchoose has NCCL's default stand for what was chosen.
+func (l *Learned) unchoose() {
+	l.Action, l.SinceNs = actions.Default, 0
+	if l.Default > 0 {
+		l.CostNs = l.Default
+	}
 }
 
 // Refusal is a Learned of which nothing is known but what is refused.
@@ -46,10 +51,7 @@ func (l Learned) WithoutLL() Learned {
 	}
 	isLL := func(a actions.Action) bool { return a.Path == actions.PathCollective && a.Protocol == actions.LL }
 	if isLL(l.Action) {
-		l.Action, l.SinceNs = actions.Default, 0
-		if l.Default > 0 {
-			l.CostNs = l.Default
-		}
+		l.unchoose()
 	}
 	l.Evidence = maps.Clone(l.Evidence)
 	maps.DeleteFunc(l.Evidence, func(a actions.Action, _ Estimate) bool { return isLL(a) })

@@ -228,6 +228,12 @@ static void *join_of(uint32_t nRanks, int rank, void **profiler) {
   check(ncclTunerPlugin_v6.init(&tuner, COMM_ID, nRanks, 1, test_log, NULL, NULL) == 0 && ((struct dyn_comm *)tuner)->record, "init: %s", test_last_message());
   return tuner;
 }
+static void leave(int nRanks, void **ranks, void **profilers) {
+  for (int r = 0; r < nRanks; r++) {
+    ncclTunerPlugin_v6.finalize(ranks[r]);
+    ncclProfiler_v6.finalize(profilers[r]);
+  }
+}
 
 /* A rank that cannot tell calls apart counts both questions, and so do the others: else they would take a plan in different calls. */
 static void asks_twice_where_a_rank_cannot_tell(void) {
@@ -281,10 +287,7 @@ static void asks_twice_at_a_groups_end(void) {
   check(((struct dyn_comm *)ranks[0])->seq == seq + 3, "%d calls", (int)(((struct dyn_comm *)ranks[0])->seq - seq));
   call = (struct dyn_preload_call){0};
   publisher_close(&daemon_);
-  for (int r = 0; r < 2; r++) {
-    ncclTunerPlugin_v6.finalize(ranks[r]);
-    ncclProfiler_v6.finalize(profilers[r]);
-  }
+  leave(2, ranks, profilers);
 }
 
 /* Two ranks of one process make calls in groups, or in threads of theirs; where a third one has a process of its own, nobody knows which. */
@@ -298,10 +301,7 @@ static void asks_twice_in_processes(void) {
     for (int ask = 0; ask < 2; ask++) test_call(ranks[0], ALLREDUCE, BYTES, 0);
     check(comm->seq == (apart ? 2 : 1), "counts %d times, apart %d", (int)comm->seq, apart);
     call = (struct dyn_preload_call){0};
-    for (int r = 0; r < 3; r++) {
-      ncclTunerPlugin_v6.finalize(ranks[r]);
-      ncclProfiler_v6.finalize(profilers[r]);
-    }
+    leave(3, ranks, profilers);
   }
 }
 
@@ -352,10 +352,7 @@ static void ranks_share_processes(void) {
       check(left_of_ll(0, 1, all) == ll, "way %d, rank %d: a Broadcast has no device kernel", way, r);
     }
     publisher_close(&daemon_);
-    for (int r = 0; r < 4; r++) {
-      ncclTunerPlugin_v6.finalize(ranks[r]);
-      ncclProfiler_v6.finalize(profilers[r]);
-    }
+    leave(4, ranks, profilers);
   }
 }
 

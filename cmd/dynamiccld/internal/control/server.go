@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -236,11 +235,7 @@ func (s *Server) importRules(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, &Error{http.StatusBadRequest, "reading rules: " + err.Error()})
 		return
 	}
-	rules, err := actions.ReadNCCLCSV(bytes.NewReader(body))
-	var refused []actions.Refusal
-	if err == nil {
-		refused, err = actions.ReadRefusals(bytes.NewReader(body))
-	}
+	rules, refused, err := actions.ReadRules(string(body))
 	if err != nil {
 		s.fail(w, &Error{http.StatusBadRequest, err.Error()})
 		return

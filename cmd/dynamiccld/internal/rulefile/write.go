@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/internal/wholefile"
@@ -42,19 +41,11 @@ func Read(name string, r io.Reader, limit int64) (File, error) {
 		return File{}, fmt.Errorf("%s is larger than %d bytes; split it", name, limit)
 	}
 	f := File{Text: string(data)}
-	if err = f.parse(); err != nil {
+	if f.Rules, f.Refused, err = actions.ReadRules(f.Text); err != nil {
 		return File{}, fmt.Errorf("%s: %w; nothing was imported, correct the line and try again", name, err)
 	}
 	if len(f.Rules)+len(f.Refused) == 0 {
 		return File{}, fmt.Errorf("%s holds no rules; is it the right file?", name)
 	}
 	return f, nil
-}
-
-func (f *File) parse() (err error) {
-	if f.Rules, err = actions.ReadNCCLCSV(strings.NewReader(f.Text)); err != nil {
-		return err
-	}
-	f.Refused, err = actions.ReadRefusals(strings.NewReader(f.Text))
-	return err
 }
