@@ -39,6 +39,7 @@ static const Job kCases[] = {
     // behind it in a queue waits for ever.
     {"one-process-init-all", kOneThread, nullptr, 1, 1},
     {"one-process-threads", kThreads, caseEverything, 1, 1},
+    {"processes-uneven", kUneven, caseEverything, 3, 1},
 };
 
 static std::string quoted(const std::string &text) {
@@ -83,7 +84,7 @@ static void writeLine(const char *figure, const Job &job, const Outcome &o) {
   line += word("ours", getenv("DYNAMICCL_NO_KERNELS") && !strcmp(getenv("DYNAMICCL_NO_KERNELS"), "1") ? "none: DYNAMICCL_NO_KERNELS" : oursName()) +
           field("kernels_run", sum(&SharedRank::kernels)) + said();
   line += field("hangs", o.code == kHang) + word("nccl", version) + word("gpu", shared->gpu) +
-          word("layout", job.layout != kProcesses ? "one process" : ranksOfGpu() > 1 ? "a process a rank" : "a process a GPU");
+          word("layout", job.layout == kUneven ? "two processes, of one rank and of all others" : job.layout != kProcesses ? "one process" : ranksOfGpu() > 1 ? "a process a rank" : "a process a GPU");
   line += word("driver", getenv("MIX_DRIVER") ?: "") + word("date", getenv("MIX_DATE") ?: "") +
           word("commit", getenv("MIX_COMMIT") ?: "");
   char seconds[48];
@@ -103,6 +104,10 @@ static int runCases() {
     if (options.only.empty() ? job.byName : ("," + options.only + ",").find(name) == std::string::npos) continue;
     if (ranksOfGpu() > job.mostOfGpu) {
       fprintf(stderr, "mix: LEFT OUT %s, where %d ranks share a GPU\n", job.name, ranksOfGpu());
+      continue;
+    }
+    if (options.only.empty() && options.ranks >= 2 && options.ranks < job.leastRanks) {
+      fprintf(stderr, "mix: LEFT OUT %s, which needs %d GPUs\n", job.name, job.leastRanks);
       continue;
     }
     ran++;

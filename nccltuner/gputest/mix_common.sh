@@ -112,7 +112,8 @@ MIX_DRIVER=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader -i 0)
 MIX_DATE=$(date -u +%FT%TZ)
 MIX_COMMIT=${MIX_COMMIT:-$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)}
 export MIX_DRIVER MIX_DATE MIX_COMMIT
-export DYNAMICCL_DIR=$tmp/run NCCL_TUNER_PLUGIN=$plugin NCCL_SET_STACK_SIZE=${NCCL_SET_STACK_SIZE:-1} # as `run` has it: decision 2.6
+export DYNAMICCL_DIR=$tmp/run NCCL_TUNER_PLUGIN=$plugin
+export NCCL_SET_STACK_SIZE=${NCCL_SET_STACK_SIZE:-1} NCCL_SYM_NOWIN_ENABLE=${NCCL_SYM_NOWIN_ENABLE:-1} # as `run` has them: decisions 2.6 and 2.5
 export NCCL_PROFILER_PLUGIN=$root/lib/libnccl-profiler-dynamiccl.so
 export NCCL_NVLS_ENABLE=0 NCCL_DEBUG=${NCCL_DEBUG:-WARN} LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-$(seq -s, 0 $((gpus - 1)))}

@@ -24,8 +24,9 @@ static const double kSayEverySeconds = 10;
 enum Layout {
   kProcesses,
   kThreads,
-  kOneThread
-};  // one process a GPU; one process with a thread a GPU; with one thread
+  kOneThread,
+  kUneven
+};  // one process a GPU; one process with a thread a GPU; with one thread; the last rank alone, a thread of one process for each of the others
 struct Job {
   const char *name;
   Layout layout;
@@ -42,14 +43,14 @@ struct Outcome {
   std::string why;
 };
 
-static void runRank(const Job &job, int rank) {
+static void runRank(const Job &job, int rank, bool firstOfProcess) {
   self = &shared->ranks[rank];
   self->pid = (int)getpid();
   std::unique_ptr<Rank> r(new Rank);
   r->start(rank);
   barrier("started");
   job.run(*r);
-  if (!options.oneProcess || rank == 0) self->kernels += runByOurs();
+  if (firstOfProcess) self->kernels += runByOurs();
   doing("done");
   if (!job.kills) barrier("done");
   __atomic_store_n(&self->ended, 1, __ATOMIC_RELEASE);
@@ -69,11 +70,12 @@ static void runProcess(const Job &job, int index) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (job.layout == kProcesses) {
     if (options.nodes > 1) beOnNode(index * options.nodes / options.ranks);
-    runRank(job, index);
-  } else if (job.layout == kThreads) {
+    runRank(job, index, true);
+  } else if (job.layout == kThreads || job.layout == kUneven) {
     options.oneProcess = true;
+    const int alone = options.ranks - 1, first = index ? alone : 0, end = index || job.layout == kThreads ? options.ranks : alone;
     std::vector<std::thread> threads;
-    for (int i = 0; i < options.ranks; i++) threads.emplace_back([&job, i] { runRank(job, i); });
+    for (int i = first; i < end; i++) threads.emplace_back([&job, i, first] { runRank(job, i, i == first); });
     for (auto &t : threads) t.join();
   } else {
     std::vector<std::unique_ptr<Rank>> ranks;
@@ -140,7 +142,7 @@ static void lookAround() {
 static Outcome runJob(const Job &job) {
   memset(shared, 0, sizeof *shared);
   shared->stopAt = ~0ull;
-  const int processes = job.layout == kProcesses ? options.ranks : 1;
+  const int processes = job.layout == kProcesses ? options.ranks : job.layout == kUneven ? 2 : 1;
   std::vector<pid_t> pids;
   fflush(stdout);
   for (int i = 0; i < processes; i++) {

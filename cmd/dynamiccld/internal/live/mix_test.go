@@ -65,7 +65,7 @@ func TestMixOverStandIns(t *testing.T) {
 	for _, run := range []struct {
 		ranks       int
 		ours, cases string
-	}{{2, "lsa", "all-to-all-v,registered,registered-apart,ends-in-flight,rank-killed"}, {4, "lsa", "rank-killed"}, {2, "gin", "all-to-all-v,rank-killed"}} {
+	}{{4, "lsa", "processes-uneven"}, {2, "lsa", "all-to-all-v,registered,registered-apart,ends-in-flight,rank-killed"}, {4, "lsa", "rank-killed"}, {2, "gin", "all-to-all-v,rank-killed"}} {
 		t.Run(fmt.Sprint(run.ranks, " ranks, ", run.ours), func(t *testing.T) {
 			for name, line := range mix(t, library, run.ranks, run.ours, run.cases) {
 				t.Logf("%+v", line)
