@@ -72,6 +72,7 @@ const (
 	RankTellsApart          = 4096  // it knows which questions of NCCL's are about one call (plugin/tuner.c). Written when it joins
 	RankAloneGathers        = 8192  // its NCCL asks about an AllGather for nothing else (plugin/everywhere.h). Written when it joins
 	RankSeesGathers         = 16384 // with it: while NCCL asks about an AllGather, the preload library knows whether it has seen its call. Written when it joins
+	RankSeesAverages        = 65536 // with DYN_RANK_DEVICE_LL: it knows whether an AllReduce of the program's has averaged. Written when it joins
 	RankSharesLl            = 32768 // NCCL_SINGLE_PROC_MEM_REG_ENABLE: what DYN_RANK_DEVICE_LL says holds where ranks share a process, too. Written when it joins
 	TransportUnknown        = 0
 	TransportNvlink         = 1 // one node, every GPU of it reaches every other one by NVLink

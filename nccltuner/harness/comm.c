@@ -104,6 +104,15 @@ static int broke_rule(struct rank *rank, const struct comm *comm, const char *wh
   return -1;
 }
 
+/* NCCL 2.31 and later take the least cost of what they did not mark themselves, so -1 from a tuner is the best there is (ncclTuningCompute of
+ * 2.32.3): whoever means to rule an entry out has it taken. */
+static int rules_out(float before[NUM_ALGOS][NUM_PROTOS], float costs[NUM_ALGOS][NUM_PROTOS]) {
+  int marked = 0;
+  for (int i = 0; i < NUM_ALGOS * NUM_PROTOS; i++)
+    marked |= before[i / NUM_PROTOS][i % NUM_PROTOS] >= 0 && costs[i / NUM_PROTOS][i % NUM_PROTOS] < 0;
+  return marked && nccl_version() >= 23100;
+}
+
 static int shares_process(const struct rank *rank) {
   for (int r = 0; r < rank->plan->nRanks; r++)
     if (r != rank->rank && sync_process(rank->sync, r) == sync_process(rank->sync, rank->rank)) return 1;
@@ -122,15 +131,17 @@ static int ask_symmetric(struct comm *comm, struct rank *rank, int func, uint64_
   if (rank->plan->noWindows && rank->plan->nNodes > 1) return 0; /* ncclSymkAvailable, src/sym_kernels.cc */
   uint64_t cells = (bytes / (uint64_t)parts + 1023) / 1024 * 1024;
   for (int ask = 0; ask < 2; ask++) {
-    float costs[NUM_ALGOS][NUM_PROTOS];
+    float costs[NUM_ALGOS][NUM_PROTOS], before[NUM_ALGOS][NUM_PROTOS];
     int nMaxChannels = 0;
     tuning_cost_table(&rank->plan->tuning, func, cells, 1, costs);
     for (int i = 0; i < NUM_ALGOS * NUM_PROTOS && ask == 0; i++) costs[i / NUM_PROTOS][i % NUM_PROTOS] = -1.0f;
+    memcpy(before, costs, sizeof costs);
     if (tuner_get_coll_info(comm->tunerContext, func, cells, 0, &costs[0][0], 0, &nMaxChannels) != 0)
       return broke_rule(rank, comm, "getCollInfo returned an error: NCCL fails the collective");
     for (int i = 0; i < NUM_ALGOS * NUM_PROTOS && ask == 0; i++)
       if (costs[i / NUM_PROTOS][i % NUM_PROTOS] != -1.0f)
         return broke_rule(rank, comm, "chose an algorithm and protocol that NCCL marked -1");
+    if (rules_out(before, costs)) return broke_rule(rank, comm, "marked an entry -1, which NCCL takes for the least cost");
     if (ask == 0 || !rank->plan->noWindows || shares_process(rank) || tuning_select(costs, &choice->algo, &choice->proto) != 0) continue;
     choice->device = choice->proto == PROTO_LL && costs[choice->algo][choice->proto] == 0.0f;
     if (choice->device) return 1;
@@ -177,6 +188,7 @@ static int get_algo_info(struct comm *comm, struct rank *rank, int func, uint64_
     if (rank->latency != NULL) add_latency(rank->latency, tick_ns() - began);
     stall(comm, rank, 1);
     if (result != 0) return broke_rule(rank, comm, "getCollInfo returned an error: NCCL fails the collective");
+    if (rules_out(before, costs)) return broke_rule(rank, comm, "marked an entry -1, which NCCL takes for the least cost");
   }
   if (comm->selected.symmetric != NULL) return take_symmetric(rank, bytes, choice);
   rank->collInfoCalls++;

@@ -146,8 +146,9 @@ void dyn_comm_release_tuner(struct dyn_comm *comm) {
   if (comm->record) {
     dyn_hosts_part(member);
     dyn_device_leave(member);
-    if (comm->gathers) process->preload->gathers->over(comm->gathers);
-    comm->gathers = NULL;
+    struct dyn_gathers *told = comm->gathers ? comm->gathers : comm->averages;
+    if (told) process->preload->gathers->over(told);
+    comm->gathers = comm->averages = NULL;
     dyn_sampling_set(member, 0);
     dyn_record_leave(member, DYN_LEAVE_WAIT_MS);
     /* Taken out of the member before it goes: a fork in between must not find it. */

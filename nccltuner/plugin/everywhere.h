@@ -63,10 +63,18 @@ static inline bool dyn_alike_in_processes(const struct dyn_comm *comm) {
 }
 
 /* Whether ranks have NCCL's device kernels for LL on ordinary buffers: with DYN_RANK_DEVICE_LL, and where each has a process of its own.
- * NCCL runs the classic kernel on a rank whose process has another one of the communicator (isOneThreadMultiGpus,
- * src/scheduler/symmetric_sched.cc, 2.29.2 to 2.30.7), and looks no further than that process: where some ranks share one and others
- * have their own, an LL is two different kernels, which wait for each other for ever. */
-enum { DYN_DEVICE_ALL = 1, DYN_DEVICE_NONE = -1, DYN_DEVICE_SOME = -2 };
+ * DYN_DEVICE_SOME: LL is nobody's, by a plan or by NCCL's own choice. That is for three reasons:
+ * - NCCL runs the classic kernel on a rank whose process has another one of the communicator (isOneThreadMultiGpus,
+ *   src/scheduler/symmetric_sched.cc, 2.29.2 to 2.30.7), and looks no further than that process: where some ranks share one and others
+ *   have their own, an LL is two different kernels, which wait for each other for ever.
+ * - Before 2.30.3 its kernels read the last bytes of 8 wrongly from an address that is no multiple of 4 (loadPack, src/device/op128.h), and
+ *   a tuner hears of no address.
+ * - It takes an AllReduce that averages for one of its kernels', which have none (symkRedOp, ncclSymkImplemented and generate.py of 2.30.7), and
+ *   the call fails; so does 2.32.3 (docs/figures, gpu-device-types-2gpus-nccl2.32.3-2026-11-27). So no AllReduce of a communicator has them from the
+ *   first that averages on, nor where a rank cannot tell (DYN_DEVICE_BUT_ALL_REDUCE). */
+enum { DYN_DEVICE_ALL = 1, DYN_DEVICE_BUT_ALL_REDUCE = 2, DYN_DEVICE_NONE = -1, DYN_DEVICE_SOME = -2 };
+#define DYN_READS_NOWIN 22902 /* NCCL_VERSION code of the first that may run them */
+#define DYN_DEVICE_LOADS 23003 /* of the first that loads what it is to */
 
 int8_t dyn_device_of_ranks(const struct dyn_comm *comm); /* once all have joined */
 

@@ -64,7 +64,7 @@ struct dyn_comm {
     uint64_t bytes;
     uint32_t action;
   } question;
-  int8_t deviceRanks;  /* DYN_DEVICE_*; 0: not known */
+  int8_t deviceRanks;  /* DYN_DEVICE_*; 0: not known, as always between nodes */
   int8_t tellApart;    /* 1: of two questions about one call the second counts on no rank; -1: on all; 0: not known */
   int captured;        /* atomic, profiler half: NCCL's last word on whether a call goes into a CUDA graph */
 
@@ -90,6 +90,7 @@ struct dyn_comm {
   bool patSums;        /* a rank's NCCL may run averages as sums in PAT: no ReduceScatter is told to */
   bool ownGathers;     /* AllGather keeps NCCL's own number of channels (everywhere.h) */
   struct dyn_gathers *gathers; /* whether what NCCL asks about as an AllGather is one; NULL: not known */
+  struct dyn_gathers *averages; /* whether an AllReduce has averaged, where that matters; NULL: not known */
   bool seesGathers;    /* nor a number for one that the preload library has not seen: its call went past it, or it is broadcasts that did */
   struct dyn_fence *fence; /* of ranks on several hosts; NULL: none, and the record alone decides */
   uint64_t fenceEpoch;

@@ -256,7 +256,12 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (preload_of(comm)) self->flags |= DYN_RANK_SIMULATES;
   if (self->flags & DYN_RANK_EVENT_TIMED) self->flags |= DYN_RANK_TELLS_APART;
   bool alone = dyn_alone_gathers(ncclVersion) || broadcasts_alone();
-  if (!alone && dyn_tells_gathers(ncclVersion, nccl_is_on("NCCL_ENQUEUE_REARCH_ENABLE"))) comm->gathers = gathers_of(comm);
+  bool tells = !alone && dyn_tells_gathers(ncclVersion, nccl_is_on("NCCL_ENQUEUE_REARCH_ENABLE"));
+  bool device = self->flags & DYN_RANK_DEVICE_LL && comm->nNodes == 1 && ncclVersion >= DYN_DEVICE_LOADS;
+  struct dyn_gathers *told = tells || device ? gathers_of(comm) : NULL;
+  if (tells) comm->gathers = told;
+  if (device) comm->averages = told;
+  if (comm->averages) self->flags |= DYN_RANK_SEES_AVERAGES;
   if (alone || comm->gathers) self->flags |= DYN_RANK_ALONE_GATHERS;
   if (comm->gathers && comm->gathers->inThread) self->flags |= DYN_RANK_SEES_GATHERS;
   self->run = run_id();

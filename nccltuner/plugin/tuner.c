@@ -125,12 +125,29 @@ static void publish_device(struct dyn_comm *comm, int collective, int bucket, ui
     tell_marks(comm, collective, bucket, old | DYN_MARKS_DEVICE_LL);
 }
 
-/* Where LL would be a device kernel on some ranks and the classic one on others nobody may run it, NCCL's own choice included: marked
- * -1, which NCCL passes over (topoGetAlgoInfo, src/enqueue.cc). Where there is nothing but LL it stays: the user wants it. */
-static __attribute__((noinline)) void without_ll(int collective, float *costs, int numAlgo, int numProto) {
+/* NCCL up to 2.30 begins with 3.6e9 us and takes what is less (topoGetAlgoInfo, src/enqueue.cc). 2.31 and later take the least of what was
+ * not negative before a tuner was asked (ncclTuningCompute of 2.32.3): -1 there is the best. */
+#define NEVER_US 1e30f
+
+/* What NCCL asks about is not to be LL. */
+static inline bool is_without_ll(struct dyn_comm *comm, int collective) {
+  if (collective != DYN_ALL_REDUCE && collective != DYN_ALL_GATHER && collective != DYN_REDUCE_SCATTER) return false;
+  int ranks = dyn_device_ranks(comm);
+  if (collective != DYN_ALL_REDUCE || ranks < 0) return ranks == DYN_DEVICE_SOME;
+  return ranks == DYN_DEVICE_BUT_ALL_REDUCE || (comm->averages && dyn_gathers_averages(comm->averages));
+}
+
+/* Where nobody may run LL it costs more than anything else, for NCCL's own choice. Where there is nothing else it stays: the user wants it. */
+static __attribute__((noinline)) uint32_t without_ll(uint32_t usable, float *costs, int numAlgo, int numProto) {
+  if (!(usable & ~DYN_MARKS_LL)) return usable;
+  for (int a = 0; a < numAlgo && a < DYN_MARKS_ALGORITHMS; a++)
+    if (usable >> DYN_MARKS_PROTOCOLS * a & 1) costs[a * numProto + DYN_PROTO_LL] = NEVER_US;
+  return usable & ~DYN_MARKS_LL;
+}
+
+static inline uint32_t entries_of(struct dyn_comm *comm, int collective, float *costs, int numAlgo, int numProto) {
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
-  if ((collective != DYN_ALL_REDUCE && collective != DYN_ALL_GATHER && collective != DYN_REDUCE_SCATTER) || !(usable & ~DYN_MARKS_LL)) return;
-  for (int a = 0; a < numAlgo; a++) costs[a * numProto + DYN_PROTO_LL] = -1.0f;
+  return DYN_RARELY(is_without_ll(comm, collective)) ? without_ll(usable, costs, numAlgo, numProto) : usable;
 }
 
 static uint32_t uncaptured_action(const struct dyn_comm *comm, const struct dyn_entry *entry, int collective, int bucket) {
@@ -224,10 +241,9 @@ static inline bool is_simulated(const struct dyn_comm *comm, const struct dyn_pr
   return (apart || dyn_everywhere(comm, DYN_RANK_SIMULATES)) && !dyn_shares_process(comm);
 }
 
-static uint32_t choose(struct dyn_comm *comm, const struct dyn_preload_call *library, int collective, size_t bytes, float *costs, int numAlgo, int numProto,
+static uint32_t choose(struct dyn_comm *comm, const struct dyn_preload_call *library, int collective, size_t bytes, uint32_t usable, float *costs, int numProto,
                        int *nChannels) {
   int bucket = dyn_bucket_of(bytes);
-  uint32_t usable = usable_entries(costs, numAlgo, numProto);
   if (DYN_RARELY(collective == DYN_REDUCE_SCATTER && comm->patSums)) usable &= ~DYN_MARKS_PAT;
   if (DYN_RARELY(comm->lsa && comm->bound == 0)) dyn_device_bind(comm);
   publish_marks(comm, collective, bucket, usable);
@@ -267,9 +283,8 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
   }
   const struct dyn_preload_call *library = dyn_library_call(comm), *call = dyn_timed_by_events(comm) ? library : NULL;
   if (is_simulated(comm, library)) return;
-  if (tunable && DYN_RARELY(dyn_device_ranks(comm) == DYN_DEVICE_SOME)) without_ll(collective, costs, numAlgo, numProto);
+  uint32_t usable = tunable ? entries_of(comm, collective, costs, numAlgo, numProto) : 0;
   if (tunable && DYN_RARELY(asks_again(comm, call, collective, bytes))) {
-    uint32_t usable = usable_entries(costs, numAlgo, numProto);
     publish_device(comm, collective, dyn_bucket_of(bytes), usable);
     if (comm->question.action) apply(comm->question.action, usable, costs, numProto, number_of(comm, library, collective, nChannels));
     return;
@@ -279,15 +294,14 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
     struct dyn_member *member = dyn_member_of(comm);
     if (DYN_RARELY(comm->callsLeft == 0)) enter_epoch(member);
     comm->callsLeft--;
-    if (tunable) comm->question.action = action = choose(comm, library, collective, bytes, costs, numAlgo, numProto, nChannels);
+    if (tunable) comm->question.action = action = choose(comm, library, collective, bytes, usable, costs, numProto, nChannels);
   }
   decided(comm, collective, bytes, action);
 }
 
 void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto) {
   if (!comm->record || !costs || !bytes || (unsigned)collective >= DYN_NUM_ASKED || comm->ahead || is_simulated(comm, dyn_library_call(comm))) return;
-  if (DYN_RARELY(dyn_device_ranks(comm) == DYN_DEVICE_SOME)) without_ll(collective, costs, numAlgo, numProto);
-  uint32_t usable = usable_entries(costs, numAlgo, numProto);
+  uint32_t usable = entries_of(comm, collective, costs, numAlgo, numProto);
   if (!usable) return;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
   if (collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER) bytes *= comm->nRanks;

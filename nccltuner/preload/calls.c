@@ -94,6 +94,7 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
   EXPORT DYN_HOT ncclResult_t NAME PARAMETERS { \
     DYN_COUNT(NAME); \
     if (FUNC == DYN_ALL_GATHER) settle_waited(comm, __builtin_return_address(0)); \
+    if (FUNC == DYN_ALL_REDUCE) note_average(comm, count, datatype, OP); \
     if (DYN_RARELY(!is_single(count))) { \
       struct dyn_request request = REQUEST(FUNC, SEND, RECV, OP, ROOT, HOW, NAME); \
       return run_other(&request, KEY(FUNC)); \
@@ -117,6 +118,12 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 static void settle_gathers(ncclComm_t comm, const void *caller);
 static inline void settle_waited(ncclComm_t comm, const void *caller) {
   if (DYN_RARELY(atomic_load_explicit(&dyn_gathers_waited, memory_order_relaxed))) settle_gathers(comm, caller);
+}
+/* Before an AllReduce. Of whole numbers NCCL's device kernels have no sums; of nothing it makes no call. */
+#define AVERAGE 4 /* ncclAvg */
+#define FIRST_FLOAT 6 /* ncclFloat16 */
+static inline void note_average(ncclComm_t comm, size_t count, ncclDataType_t datatype, ncclRedOp_t op) {
+  if (DYN_RARELY(op == AVERAGE) && datatype >= FIRST_FLOAT && count > 0) dyn_gathers_average(comm);
 }
 /* One of the program's by itself, and not of nothing. */
 static inline bool is_single(size_t count) { return dyn_this_call()->depth == 0 && !dyn_in_group() && count > 0; }
@@ -246,7 +253,7 @@ __attribute__((noinline)) static void settle_gathers(ncclComm_t comm, const void
 }
 
 /* From 2.31 on. */
-COLLECTIVE(DYN_ALL_REDUCE, ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
+FORWARD_AS((note_average(comm, count, datatype, op), KEY(DYN_ALL_REDUCE)), OF_ALL, ncclAllReduceConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t
         datatype, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config), sendbuff,
         recvbuff, count, datatype, op, comm, stream, config)
 FORWARD_AS(KEY(DYN_BROADCAST), (OF_ALL, count > 0 ? dyn_gathers_broadcast(comm, root) : (void)0), ncclBroadcastConfig, (const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,

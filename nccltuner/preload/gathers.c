@@ -53,6 +53,7 @@ struct dyn_gathers *dyn_gathers_take(const void *comm) {
   if (i < MOST) {
     atomic_store(&all[i].root, DYN_NO_ROOT);
     atomic_store(&all[i].pending, 0);
+    atomic_store(&all[i].averages, false);
     all[i].inThread = false;
     atomic_store(&all[i].comm, (uintptr_t)comm);
     if (i == n) atomic_store(&used, n + 1);
@@ -125,6 +126,11 @@ void dyn_gathers_gather(const void *comm) {
   if (of == NULL) return;
   atomic_store(&of->gathers, true);
   join(of);
+}
+
+void dyn_gathers_average(const void *comm) {
+  struct dyn_gathers *of = find(comm);
+  if (of != NULL) atomic_store(&of->averages, true);
 }
 
 /* What does not block NCCL asks about later, and the program waits for that before its next call. */

@@ -4,6 +4,9 @@
  * (plugin/everywhere.h): so the plugin is told of each communicator whether that is what the group has. Whether one has several broadcasts in
  * one group is alike on all of its ranks, or NCCL itself would run a kernel of several there and several kernels here; and what of its
  * collectives stands in one group with them has to be, as with any two of a communicator (device.h).
+ *
+ * And whether an AllReduce of the communicator has averaged numbers: NCCL takes it for one that its device kernels have, and fails
+ * (plugin/everywhere.h). From that call on, which is the same on all ranks, the plugin lets it have none.
  */
 #ifndef DYN_GATHERS_H
 #define DYN_GATHERS_H
@@ -22,6 +25,7 @@ struct dyn_gathers {
   atomic_uint pending;   /* a group, by a number, that has ended, and NCCL has yet to say that it has launched; 0: none */
   atomic_bool inGroup;   /* of a thread, which alone uses the communicator then */
   atomic_bool gathers;   /* likewise, which has an AllGather of it */
+  atomic_bool averages;  /* a call of it has, or one that its group has yet to make */
   bool inThread;         /* a call of the program's has made it in its own thread: so it blocks, and NCCL asks about it within our calls, or about what a group has */
   struct dyn_gathers *next;
 };
@@ -31,6 +35,8 @@ static inline bool dyn_gathers_broadcasts(const struct dyn_gathers *of) { return
 
 /* The group under way has an AllGather, that is, one which went through this library. */
 static inline bool dyn_gathers_grouped(const struct dyn_gathers *of) { return atomic_load_explicit(&of->gathers, memory_order_relaxed); }
+
+static inline bool dyn_gathers_averages(const struct dyn_gathers *of) { return atomic_load_explicit(&of->averages, memory_order_relaxed); }
 
 /* For the plugin. of: of the communicator that is being made now, in which NCCL keeps the tuner's context at inside; NULL: it is not known which
  * it is, or there is no room. over: it is gone. */
@@ -57,6 +63,8 @@ void dyn_making_gathers_over(struct dyn_gathers *of);
 /* In a group, of more than nothing. */
 void dyn_gathers_broadcast(const void *comm, int root);
 void dyn_gathers_gather(const void *comm);
+/* Before an AllReduce that averages floats, in a group or by itself. */
+void dyn_gathers_average(const void *comm);
 /* The outermost group has ended, with that ncclResult_t; and NCCL says of a communicator, when asked behind that group, that nothing is under
  * way. */
 void dyn_gathers_ended(int result);

@@ -9,6 +9,30 @@
 
 extern const ncclProfiler_v6_t ncclProfiler_v6;
 
+static struct dyn_preload_call call;
+static const struct dyn_preload_call *this_call(void) { return &call; }
+static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
+  (void)nRanks, (void)rank, (void)collective;
+  return (struct dyn_about){call.timed, call.key};
+}
+static bool can_time(void) { return true; }
+
+/* What the preload library hears of each rank's calls; of one that is deaf it hears nothing. */
+static struct dyn_gathers heard[4];
+static int deaf = -1, listening;
+static struct dyn_gathers *hear(const void *inside, uint32_t nRanks, uint32_t rank) {
+  (void)inside, (void)nRanks;
+  if ((int)rank == deaf) return NULL;
+  listening++;
+  heard[rank] = (struct dyn_gathers){.root = DYN_NO_ROOT};
+  return &heard[rank];
+}
+static void hear_no_more(struct dyn_gathers *of) { listening -= of >= heard && of < heard + 4; }
+static const struct dyn_gathers_calls hearing = {hear, hear_no_more};
+extern struct dyn_preload dynamiccl_preload;
+__attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
+    .version = DYN_PRELOAD_VERSION, .call = this_call, .about = about, .can_time = can_time, .gathers = &hearing, .roundLock = PTHREAD_MUTEX_INITIALIZER};
+
 /* NCCL 2.31 on: each collective asks for a symmetric kernel first (no entry is usable), then what else there is, both
  * with numPipeOps 0 and for AllGather with half the bytes; then the real question. Recorded on 2.32.3, two ranks. */
 static void asks_before_the_call(void) {
@@ -32,6 +56,13 @@ static void asks_before_the_call(void) {
   }
 }
 
+/* With our profiler and without the preload library, of whose calls it is known that none averages. */
+static void join_heard(void) {
+  join(true);
+  comm->averages = &heard[0];
+  comm->self->flags |= DYN_RANK_SEES_AVERAGES;
+}
+
 static int device_question(int collective, size_t bytes, uint32_t usable) {
   float costs[21];
   int channels = 0, answered = 0;
@@ -51,7 +82,7 @@ static void device_kernels(void) {
   static const uint32_t mixed[] = {ACTION(1, 0, 4), ACTION(1, 1, 4), ACTION(0, 0, 2), 0};
   const uint32_t all = (1u << 21) - 1;
   setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
-  join(true);
+  join_heard();
   publish(one_entry(1, ACTION(1, 0, 1), 4, mixed));
   finish_epoch();
   uint64_t seq = comm->seq;
@@ -73,7 +104,7 @@ static void device_kernels(void) {
 static void marks_tell(void) {
   const uint32_t all = (1u << 21) - 1, asked = 1u << 30, seen = 1u << 31, *marks;
   setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
-  join(true);
+  join_heard();
   marks = comm->self->marks[ALLREDUCE];
   device_question(ALLREDUCE, BYTES, 0);
   device_question(ALLREDUCE, BYTES, all & ~011111111111u);
@@ -100,17 +131,6 @@ static void no_device_kernels(void) {
   check(comm->self->marks[ALLREDUCE][BUCKET] == 0, "marks of a device kernel that cannot run");
   expect(ACTION(1, 0, 1), 0);
 }
-
-static struct dyn_preload_call call;
-static const struct dyn_preload_call *this_call(void) { return &call; }
-static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
-  (void)nRanks, (void)rank, (void)collective;
-  return (struct dyn_about){call.timed, call.key};
-}
-static bool can_time(void) { return true; }
-extern struct dyn_preload dynamiccl_preload;
-__attribute__((visibility("default"))) struct dyn_preload dynamiccl_preload = {
-    .version = DYN_PRELOAD_VERSION, .call = this_call, .about = about, .can_time = can_time, .roundLock = PTHREAD_MUTEX_INITIALIZER};
 
 /* NCCL 2.29.7 to 2.30: the question is one like any other, and unless LL is answered comes again, in the same call of the
  * program's. One call counts, with one answer; and that NCCL has a device kernel there is known from then on. */
@@ -216,7 +236,7 @@ static void broadcasts_are_told(void) {
     publisher_close(&daemon_);
     check(taken == 0, "%d were not given back", taken);
   }
-  dynamiccl_preload.gathers = NULL;
+  dynamiccl_preload.gathers = &hearing;
 }
 
 /* A rank that has our profiler, or that NCCL and another library alone know of. */
@@ -305,56 +325,7 @@ static void asks_twice_in_processes(void) {
   }
 }
 
-/* A question of the three collectives that have device kernels, or of another: which of LL's entries are left to NCCL. */
-static uint32_t left_of_ll(int collective, int numPipeOps, uint32_t usable) {
-  float costs[21];
-  int channels = 0;
-  uint32_t left = 0;
-  for (int i = 0; i < 21; i++) costs[i] = usable >> i & 1 ? 0.23f : -1.0f;
-  ncclTunerPlugin_v6.getCollInfo(context, collective, BYTES, numPipeOps, (float **)costs, 7, 3, 0, &channels);
-  for (int i = 0; i < 21; i++) left |= (uint32_t)(costs[i] >= 0) << i;
-  check((left & ~01111111u) == (usable & ~01111111u), "%x of %x", left, usable);
-  return left & 01111111u;
-}
-
-/* NCCL has no device kernel in a process with several ranks: an answer to its question is no call there, and no mark is made. Where some ranks
- * have a process of their own, LL would be two kernels in one call: nobody runs it, by a plan or by NCCL's own choice. */
-static void ranks_share_processes(void) {
-  enum { OWN, ALIKE, PARTED, PARTED_OLD, SHARING, WAYS };
-  const uint32_t all = (1u << 21) - 1, ll = 01111111u;
-  setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
-  for (int way = 0; way < WAYS; way++) {
-    void *profilers[4], *ranks[4];
-    if (way == SHARING) setenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE", "1", 1);
-    for (int r = 0; r < 4; r++) ranks[r] = join_of(4, r, &profilers[r]);
-    unsetenv("NCCL_SINGLE_PROC_MEM_REG_ENABLE");
-    context = ranks[0];
-    comm = context;
-    struct dyn_rank *rank = dyn_ranks_of(comm->record);
-    for (int r = 0; r < 4; r++) rank[r].ncclVersion = way == PARTED_OLD ? 22809 : 23203;
-    if (way == OWN) for (uint32_t r = 1; r < 4; r++) rank[r].pid = r;
-    if (way == ALIKE) rank[2].pid = rank[3].pid = 1; /* two processes */
-    if (way == PARTED || way == PARTED_OLD) rank[3].pid = 1;
-    check(publisher_open(&daemon_, COMM_ID), "publisher");
-    struct dyn_plan plan = one_entry(1, ACTION(1, 0, 0), 0, NULL);
-    check(publisher_publish(&daemon_, &plan), "no buffer is free");
-    for (int r = 0; r < 4; r++) {
-      context = ranks[r];
-      comm = context;
-      finish_epoch();
-      test_call(context, ALLREDUCE, BYTES, 0);
-      uint64_t seq = comm->seq;
-      bool kernel = way == OWN || way == SHARING, parted = way == PARTED;
-      check(left_of_ll(ALLREDUCE, 0, all) == (parted ? 0 : ll) && comm->seq == seq + kernel, "way %d, rank %d: %d calls", way, r, (int)(comm->seq - seq));
-      check(!!(comm->self->marks[ALLREDUCE][BUCKET] >> 30 & 1) == kernel, "way %d, rank %d: marks %x", way, r, comm->self->marks[ALLREDUCE][BUCKET]);
-      check(left_of_ll(ALLREDUCE, 1, all) == (parted ? 0 : ll), "way %d, rank %d: LL is left", way, r);
-      check(!parted || left_of_ll(ALLREDUCE, 1, ll) == ll, "way %d, rank %d: nothing is left", way, r);
-      check(left_of_ll(0, 1, all) == ll, "way %d, rank %d: a Broadcast has no device kernel", way, r);
-    }
-    publisher_close(&daemon_);
-    leave(4, ranks, profilers);
-  }
-}
+#include "device_ranks.h"
 
 /* Where one rank's environment has it and another's has not, no rank's answer is a call: both make the same calls. */
 static void ranks_differ(void) {
@@ -395,6 +366,7 @@ int main(void) {
   run("asks twice at a group's end", asks_twice_at_a_groups_end);
   run("asks twice in processes", asks_twice_in_processes);
   run("ranks share processes", ranks_share_processes);
+  run("averages have none", averages_have_none);
   run("ranks differ", ranks_differ);
   test_remove_directory();
   return 0;

@@ -163,6 +163,35 @@ static void gathers(void) {
   fake->inside = succeed;
 }
 
+/* Whether an AllReduce of the communicator has averaged floats, by itself or in a group that has yet to end; for good. */
+static void averages(void) {
+  enum { INT32 = 2, HALF = 6, AVERAGE = 4 };
+  static const struct { const char *name; int type, op; size_t count; uintptr_t comm; bool averages; } calls[] = {
+      {"ncclAllReduce", HALF, AVERAGE, 8, COMM, true}, {"ncclAllReduceConfig", HALF, AVERAGE, 8, COMM, true}, {"ncclAllReduce", FLOAT32, AVERAGE, 8, COMM, true},
+      {"ncclAllReduce", HALF, SUM, 8, COMM, false}, {"ncclAllReduce", INT32, AVERAGE, 8, COMM, false}, {"ncclAllReduce", HALF, AVERAGE, 0, COMM, false},
+      {"ncclAllReduce", HALF, AVERAGE, 8, OTHER_COMM, false}, {"ncclAllReduceConfig", HALF, AVERAGE, 0, COMM, false}, {"ncclAllReduceConfig", HALF, SUM, 8, COMM, false}};
+  prepare();
+  madeComm[0] = 0;
+  make_one(meets_plugin, 0, 0);
+  CHECK(token != NULL && !dyn_gathers_averages(token));
+  fake->inside = succeed;
+  for (size_t i = 0; i < 2 * sizeof calls / sizeof *calls; i++) {
+    bool grouped = i & 1;
+    size_t c = i / 2;
+    atomic_store(&token->averages, false);
+    if (grouped) group_start();
+    CHECK(find(calls[c].name)(1, 2, calls[c].count, (uintptr_t)calls[c].type, (uintptr_t)calls[c].op, calls[c].comm, 0, 0, 0) == 0);
+    CHECK(dyn_gathers_averages(token) == calls[c].averages, "call %zu", i);
+    if (grouped) group_end();
+    CHECK(dyn_gathers_averages(token) == calls[c].averages, "behind call %zu", i);
+  }
+  atomic_store(&token->averages, true);
+  preload->gathers->over(token);
+  madeComm[0] = 0;
+  make_one(meets_plugin, 0, 0);
+  CHECK(token != NULL && !dyn_gathers_averages(token), "of another communicator");
+}
+
 static void broadcasts(void) {
   static const struct { int roots[4]; size_t counts[4]; uintptr_t comms[4]; bool old, config, several; } groups[] = {
       {{0, 0}, {8, 8}, {COMM, COMM}, false, false, false},

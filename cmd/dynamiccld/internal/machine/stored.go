@@ -6,8 +6,9 @@ import (
 	"dynamiccl/nccltuner"
 )
 
-// DeviceVersion is the first NCCL that reads NCCL_SYM_NOWIN_ENABLE and then may run a device kernel where LL is asked for.
-const DeviceVersion = 22902
+// DeviceVersion is the first NCCL that runs a device kernel where LL is asked for: of those that read NCCL_SYM_NOWIN_ENABLE, from 2.29.2 on,
+// the first whose kernels are right at any address (plugin/everywhere.h).
+const DeviceVersion = 23003
 
 const (
 	onDevice = ", LL on device kernels"
