@@ -38,13 +38,14 @@ type Config struct {
 
 // Core decides. One goroutine at a time may call it.
 type Core struct {
-	cfg    Config
-	design agents.Design // of every bucket's detector
-	comms  map[CommID]*comm
-	order  []CommID // joined order, so that outputs do not depend on map order
-	gone   Totals   // of communicators that have left
-	out    Output
-	totals Totals
+	cfg       Config
+	design    agents.Design // of every bucket's detector
+	comms     map[CommID]*comm
+	order     []CommID // joined order, so that outputs do not depend on map order
+	gone      Totals   // of communicators that have left
+	out       Output
+	totals    Totals
+	overruled []OverruledCall
 }
 
 // New makes a Core.
@@ -251,7 +252,11 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		return
 	}
 	c.totals.Groups++
+	overruled := c.totals.Ran.Overruled
 	c.totals.Ran.count(o, m.joiner.aggregated, m.joiner.differs)
+	if c.totals.Ran.Overruled > overruled && len(c.overruled) < mostOverruled {
+		c.overruled = append(c.overruled, OverruledCall{s.Bucket.Collective.String(), s.Bytes, o.Action.String(), o.Ran.String(), m.Shape.Ranks, m.Shape.Nodes})
+	}
 	m.touched = true
 	made, share := m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income)
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]

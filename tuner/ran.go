@@ -1,6 +1,8 @@
 package tuner
 
 import (
+	"slices"
+
 	"dynamiccl/actions"
 	"dynamiccl/state"
 )
@@ -15,6 +17,22 @@ type RanTotals struct {
 	Aggregated uint64 `json:"aggregated"` // in a group of calls that NCCL made one of, which has one algorithm
 	Disagreed  uint64 `json:"disagreed"`  // ranks do not say the same
 }
+
+// mostOverruled are kept: one has a reason that others have as well.
+const mostOverruled = 8
+
+// OverruledCall is a group call that ran something else than was asked for.
+type OverruledCall struct {
+	Collective string `json:"collective"`
+	Bytes      uint64 `json:"bytes"`
+	Asked      string `json:"asked"`
+	Ran        string `json:"ran"`
+	Ranks      int    `json:"ranks"`
+	Nodes      int    `json:"nodes"`
+}
+
+// OverruledCalls are the first of RanTotals.Overruled.
+func (c *Core) OverruledCalls() []OverruledCall { return slices.Clone(c.overruled) }
 
 // count puts a call into one of them.
 func (t *RanTotals) count(o state.Observation, aggregated, differs bool) {

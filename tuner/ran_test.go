@@ -72,6 +72,14 @@ func TestEveryCallIsAccountedFor(tt *testing.T) {
 		if got.Ran != want || got.Ran.Groups() != got.Groups || got.Groups+incomplete != uint64(calls) || got.Overruled != want.Overruled {
 			t.Fatalf("%+v, want %+v of %d calls, of which %d are incomplete", got, want, calls, incomplete)
 		}
+		if len(core.OverruledCalls()) != int(min(want.Overruled, mostOverruled)) {
+			t.Fatalf("%d calls ran something else, and %+v are kept", want.Overruled, core.OverruledCalls())
+		}
+		for _, c := range core.OverruledCalls() {
+			if c.Asked == c.Ran || c.Bytes != 65536 || c.Collective != "AllReduce" || c.Ranks != ranks || c.Nodes != 1 {
+				t.Fatalf("%+v", c)
+			}
+		}
 	})
 }
 

@@ -81,8 +81,9 @@ type Status struct {
 	Graphs *Graphs `json:"graphs,omitempty"` // nil: no CUDA graph has run one of our kernels
 	Links  *Links  `json:"links,omitempty"`  // nil: no put over GIN was timed
 
-	Core          tuner.Totals      `json:"core"`
-	FindingCounts map[string]uint64 `json:"findings"` // by diagnosis, since the start
+	Core          tuner.Totals          `json:"core"`
+	Overruled     []tuner.OverruledCall `json:"overruled_calls,omitempty"` // of Core.Overruled, the first ones
+	FindingCounts map[string]uint64     `json:"findings"`                  // by diagnosis, since the start
 }
 
 // OtherRanks are rank processes with a plugin of another release, which this daemon does not tune.
