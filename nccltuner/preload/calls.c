@@ -123,7 +123,7 @@ static inline void settle_waited(ncclComm_t comm, const void *caller) {
 #define AVERAGE 4 /* ncclAvg */
 #define FIRST_FLOAT 6 /* ncclFloat16 */
 static inline void note_average(ncclComm_t comm, size_t count, ncclDataType_t datatype, ncclRedOp_t op) {
-  if (DYN_RARELY(op == AVERAGE) && datatype >= FIRST_FLOAT && count > 0) dyn_gathers_average(comm);
+  if (DYN_RARELY(op == AVERAGE) && datatype >= FIRST_FLOAT && count > 0) dyn_gathers_average(comm, dyn_in_group());
 }
 /* One of the program's by itself, and not of nothing. */
 static inline bool is_single(size_t count) { return dyn_this_call()->depth == 0 && !dyn_in_group() && count > 0; }

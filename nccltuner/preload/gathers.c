@@ -12,7 +12,7 @@ static struct dyn_gathers all[MOST];
 static atomic_int used; /* places that ever were: no look goes further */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for taking and giving back */
 atomic_bool dyn_gathers_waited;
-static __thread struct dyn_gathers *grouped; /* that this thread's group has broadcasts of */
+static __thread struct dyn_gathers *grouped; /* that this thread's group has broadcasts, AllGathers or averages of */
 
 /* The child of a fork has no communicators of its own yet. */
 static void forget_all(void) {
@@ -128,9 +128,16 @@ void dyn_gathers_gather(const void *comm) {
   join(of);
 }
 
-void dyn_gathers_average(const void *comm) {
+void dyn_gathers_average(const void *comm, bool inGroup) {
   struct dyn_gathers *of = find(comm);
-  if (of != NULL) atomic_store(&of->averages, true);
+  if (of == NULL) return;
+  if (!inGroup) atomic_store(&of->averages, true);
+  else of->averaging = true, join(of);
+}
+
+void dyn_gathers_ends(bool simulated) {
+  for (struct dyn_gathers *of = grouped; of != NULL; of = of->next)
+    if (of->averaging && !simulated) atomic_store(&of->averages, true);
 }
 
 /* What does not block NCCL asks about later, and the program waits for that before its next call. */
@@ -140,6 +147,7 @@ void dyn_gathers_ended(int result) {
     struct dyn_gathers *of = grouped;
     grouped = of->next;
     atomic_store(&of->gathers, false);
+    of->averaging = false;
     if (result == IN_PROGRESS && atomic_load(&of->root) != DYN_NO_ROOT) {
       atomic_store(&of->pending, atomic_fetch_add(&groups, 1) | 1u << 31);
       atomic_store(&dyn_gathers_waited, true);

@@ -6,7 +6,7 @@
  * collectives stands in one group with them has to be, as with any two of a communicator (device.h).
  *
  * And whether an AllReduce of the communicator has averaged numbers: NCCL takes it for one that its device kernels have, and fails
- * (plugin/everywhere.h). From that call on, which is the same on all ranks, the plugin lets it have none.
+ * (plugin/everywhere.h). From that call on, or the group that has it, which is the same on all ranks, the plugin lets it have none.
  */
 #ifndef DYN_GATHERS_H
 #define DYN_GATHERS_H
@@ -25,7 +25,8 @@ struct dyn_gathers {
   atomic_uint pending;   /* a group, by a number, that has ended, and NCCL has yet to say that it has launched; 0: none */
   atomic_bool inGroup;   /* of a thread, which alone uses the communicator then */
   atomic_bool gathers;   /* likewise, which has an AllGather of it */
-  atomic_bool averages;  /* a call of it has, or one that its group has yet to make */
+  atomic_bool averages;  /* a call of it has */
+  bool averaging;        /* the group has one that does: of the thread that is in it */
   bool inThread;         /* a call of the program's has made it in its own thread: so it blocks, and NCCL asks about it within our calls, or about what a group has */
   struct dyn_gathers *next;
 };
@@ -63,8 +64,10 @@ void dyn_making_gathers_over(struct dyn_gathers *of);
 /* In a group, of more than nothing. */
 void dyn_gathers_broadcast(const void *comm, int root);
 void dyn_gathers_gather(const void *comm);
-/* Before an AllReduce that averages floats, in a group or by itself. */
-void dyn_gathers_average(const void *comm);
+/* Before an AllReduce that averages floats. */
+void dyn_gathers_average(const void *comm, bool inGroup);
+/* The outermost group is about to end: what it has NCCL asks about now, unless it is only simulated, which a rank may do by itself. */
+void dyn_gathers_ends(bool simulated);
 /* The outermost group has ended, with that ncclResult_t; and NCCL says of a communicator, when asked behind that group, that nothing is under
  * way. */
 void dyn_gathers_ended(int result);

@@ -273,6 +273,7 @@ void dyn_group_begin(void) { dyn_thread.groups++; }
 void dyn_group_end(bool simulated) {
   if (dyn_thread.groups == 1) {
     dyn_grouped_begin(simulated, capturedGroup);
+    dyn_gathers_ends(simulated);
     dyn_device_group_ends(simulated);
   }
   if (dyn_thread.groups > 0) dyn_thread.groups--;

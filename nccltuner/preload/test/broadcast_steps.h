@@ -8,7 +8,7 @@
 #include "../gathers.h"
 
 static struct dyn_gathers *token;
-static bool severalAsked, gatherAsked; /* as NCCL asks at the group's end */
+static bool severalAsked, gatherAsked, averageAsked; /* as NCCL asks at the group's end */
 
 /* The plugin is met, for a communicator that has its context so far in. */
 static struct dyn_gathers *meets_it(uintptr_t comm) { return preload->gathers->of((const void *)(comm + 24), (uint32_t)numRanks, (uint32_t)rank); }
@@ -25,7 +25,7 @@ static int meets_first(void) {
   return 0;
 }
 static int asks_at_end(void) {
-  if (strncmp(fake->name, "ncclGroup", 9) == 0) severalAsked = dyn_gathers_broadcasts(token), gatherAsked = dyn_gathers_grouped(token);
+  if (strncmp(fake->name, "ncclGroup", 9) == 0) severalAsked = dyn_gathers_broadcasts(token), gatherAsked = dyn_gathers_grouped(token), averageAsked = dyn_gathers_averages(token);
   return 0;
 }
 static void *meets_alone(void *nothing) {
@@ -163,7 +163,7 @@ static void gathers(void) {
   fake->inside = succeed;
 }
 
-/* Whether an AllReduce of the communicator has averaged floats, by itself or in a group that has yet to end; for good. */
+/* Whether an AllReduce of the communicator has averaged floats, by itself or in a group, for good; one that is only simulated does not. */
 static void averages(void) {
   enum { INT32 = 2, HALF = 6, AVERAGE = 4 };
   static const struct { const char *name; int type, op; size_t count; uintptr_t comm; bool averages; } calls[] = {
@@ -175,15 +175,24 @@ static void averages(void) {
   make_one(meets_plugin, 0, 0);
   CHECK(token != NULL && !dyn_gathers_averages(token));
   fake->inside = succeed;
-  for (size_t i = 0; i < 2 * sizeof calls / sizeof *calls; i++) {
-    bool grouped = i & 1;
-    size_t c = i / 2;
+  for (size_t i = 0; i < 3 * sizeof calls / sizeof *calls; i++) {
+    enum { BY_ITSELF, GROUPED, SIMULATED } how = i % 3;
+    size_t c = i / 3;
+    bool averages = calls[c].averages && how != SIMULATED;
     atomic_store(&token->averages, false);
-    if (grouped) group_start();
+    fake->inside = succeed;
+    if (how != BY_ITSELF) group_start();
     CHECK(find(calls[c].name)(1, 2, calls[c].count, (uintptr_t)calls[c].type, (uintptr_t)calls[c].op, calls[c].comm, 0, 0, 0) == 0);
-    CHECK(dyn_gathers_averages(token) == calls[c].averages, "call %zu", i);
-    if (grouped) group_end();
-    CHECK(dyn_gathers_averages(token) == calls[c].averages, "behind call %zu", i);
+    CHECK(dyn_gathers_averages(token) == (averages && how == BY_ITSELF), "call %zu", i);
+    averageAsked = averages;
+    fake->inside = asks_at_end;
+    if (how != BY_ITSELF) CHECK(find(how == GROUPED ? "ncclGroupEnd" : "ncclGroupSimulateEnd")(0, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    CHECK(averageAsked == averages && dyn_gathers_averages(token) == averages, "call %zu at its group's end", i);
+    fake->inside = succeed;
+    group_start(); /* another group has nothing of it */
+    CHECK(gather(false, 8, COMM, NULL) == 0);
+    group_end();
+    CHECK(dyn_gathers_averages(token) == averages, "behind call %zu", i);
   }
   atomic_store(&token->averages, true);
   preload->gathers->over(token);
