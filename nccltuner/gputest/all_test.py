@@ -53,7 +53,7 @@ class Scripts(Tree):
         self.assertIn("0 of 1 pairs", said)
 
     def test_all(self):
-        for name in ("kernels/bench/link.sh", "kernels/bench/gin_trips.sh", "nccltuner/gputest/live.sh", "nccltuner/gputest/gin_live.sh",
+        for name in ("kernels/bench/link.sh", "nccltuner/gputest/device_types.sh", "kernels/bench/gin_trips.sh", "nccltuner/gputest/live.sh", "nccltuner/gputest/gin_live.sh",
                      "nccltuner/gputest/gin_trials.sh", "nccltuner/gputest/program_mpirun.sh", "nccltuner/gputest/program_pingpong.sh"):
             self.script(name, f'echo "{os.path.basename(name)} ${{STEPS:-}} $1" >>{self.path("calls")}; [ "${{STEPS:-}}" != "${{FAILS-none}}" ]')
         done = self.start("all.sh", self.path("results"), FAILS="")  # those without steps fail, and the others go on

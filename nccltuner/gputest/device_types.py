@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Which calls do NCCL's device kernels run, and run rightly? JSON lines, one for each kind of memory, collective, type and operator.
 
-    NCCL_SYM_NOWIN_ENABLE=1 NCCL_PROTO=LL nccltuner/gputest/device_types.py [RESULTS.jsonl]
+    NCCL_SYM_NOWIN_ENABLE=1 NCCL_PROTO=LL nccltuner/gputest/device_types.py RESULTS.jsonl
 
-Plain NCCL, nothing of ours, a process a GPU, on all GPUs: with these two settings NCCL from 2.29.2 on has its device kernels run what it has
+Run by device_types.sh. Plain NCCL, nothing of ours, a process a GPU, on all GPUs: with these two settings NCCL from 2.29.2 on has its device kernels run what it has
 them for, on ordinary memory; on registered memory it does so by itself. Elements are few, at aligned and other addresses. What a line finds is
 NCCL's: "error" its words, "wrong" so many elements. Exit 0 whatever they are: nothing here can mend them. Needs PyTorch, of which the types are.
 """
@@ -144,8 +144,12 @@ def work(rank, ranks, ids, results):
 
 
 def main():
-    out = sys.argv[1] if len(sys.argv) > 1 else f"docs/figures/gpu-device-types-{datetime.date.today()}.jsonl"
+    gpu, _, driver = os.environ.get("MACHINE", "").partition(", ")
+    about = {"gpu": gpu, "driver": driver, "commit": os.environ.get("COMMIT", ""), "date": str(datetime.date.today()),
+             "settings": {name: os.environ[name] for name in ("NCCL_SYM_NOWIN_ENABLE", "NCCL_PROTO") if name in os.environ}}
     ranks, fork = torch.cuda.device_count(), multiprocessing.get_context("spawn")
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     if ranks < 2:
         sys.exit("device_types.py needs two GPUs or more")
     ids, results = [fork.Queue() for _ in range(ranks)], fork.Queue()
@@ -154,7 +158,7 @@ def main():
         p.start()
     kinds = 2 * len(TYPES) * (2 * len(OPERATORS) + 1)
     of, failed = {}, 0
-    with open(out, "a") as file:
+    with open(sys.argv[1], "a", encoding="utf-8") as file:
         for _ in range(kinds * ranks):
             rank, line = results.get(timeout=60)
             key = line["memory"], line["collective"], line["type"], line["operator"]
@@ -162,9 +166,8 @@ def main():
             told["right"] += line["right"]
             told["wrong"] += [{"rank": rank, **w} for w in line["wrong"]]
             told["error"] = told["error"] or line["error"]
-            told["settings"] = {name: os.environ[name] for name in ("NCCL_SYM_NOWIN_ENABLE", "NCCL_PROTO") if name in os.environ}
         for told in of.values():
-            file.write(json.dumps(told) + "\n")
+            file.write(json.dumps({**told, **about}) + "\n")
             if told["wrong"] or told["error"]:
                 failed += 1
                 print(told["memory"], told["collective"], told["type"], told["operator"], told["error"] or f"{len(told['wrong'])} calls wrong, {told['right']} right")

@@ -70,7 +70,7 @@ static inline bool dyn_alike_in_processes(const struct dyn_comm *comm) {
  * - Before 2.30.3 its kernels read the last bytes of 8 wrongly from an address that is no multiple of 4 (loadPack, src/device/op128.h), and
  *   a tuner hears of no address.
  * - It takes an AllReduce that averages for one of its kernels', which have none (symkRedOp, ncclSymkImplemented and generate.py of 2.30.7), and
- *   the call fails; so does 2.32.3 (docs/figures, gpu-device-types-2gpus-nccl2.32.3-2026-11-27). So no AllReduce of a communicator has them from the
+ *   the call fails; so does 2.32.3 (docs/figures, gpu-device-types-2gpus-nccl2.32.3-2026-11-27-f582762d). So no AllReduce of a communicator has them from the
  *   first that averages on, nor where a rank cannot tell (DYN_DEVICE_BUT_ALL_REDUCE). */
 enum { DYN_DEVICE_ALL = 1, DYN_DEVICE_BUT_ALL_REDUCE = 2, DYN_DEVICE_NONE = -1, DYN_DEVICE_SOME = -2 };
 #define DYN_READS_NOWIN 22902 /* NCCL_VERSION code of the first that may run them */

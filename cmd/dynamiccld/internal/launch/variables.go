@@ -26,8 +26,8 @@ const (
 	exploreVariable  = config.EnvPrefix + "NO_EXPLORE"
 	numericsVariable = config.EnvPrefix + "FIXED_NUMERICS"
 	preloadVariable  = "LD_PRELOAD"
-	// deviceVariable lets NCCL 2.29.2 and newer run its device kernels on ordinary buffers where the tuner asks for LL.
-	// Older ones do not read it.
+	// deviceVariable lets NCCL run its device kernels on ordinary buffers where the tuner asks for LL, as it does from 2.30.3 on. Before 2.29.2
+	// NCCL does not read it.
 	deviceVariable = "NCCL_SYM_NOWIN_ENABLE"
 	// stackVariable has NCCL reserve when it starts what its kernels keep on their stacks. Without it the first launch of a kernel that
 	// keeps more than those before waits, in the host, for all that is on the GPU, and a trial may be such a launch at any time.
@@ -91,19 +91,19 @@ func Prepare(w Wish) Setup {
 	if w.ScratchTotal != 0 {
 		s.add(ScratchTotalVariable, w.ScratchTotal.String())
 	}
+	for _, name := range []string{"NCCL_ALGO", "NCCL_PROTO"} {
+		if value, set := w.User[name]; set {
+			s.Why = fmt.Sprintf("%s=%s is yours and stays: communicators pass through and nothing is tuned; unset it to be tuned", name, value)
+		}
+	}
 	if w.FixedNumerics {
 		// Without the device kernels too: what the user gets is NCCL's own sums.
 		s.add(numericsVariable, "true")
 		if value, set := w.User[deviceVariable]; set && value != "0" {
 			s.note("%s=%s is yours and stays: NCCL may add up in its device kernels, which --fixed-numerics would not ask for", deviceVariable, value)
 		}
-	} else {
+	} else if s.Why == "" { // where nothing is tuned an LL is the user's, and the classic kernel
 		s.one(w.User, deviceVariable, "NCCL's device kernels are out of reach for buffers that are not registered")
-	}
-	for _, name := range []string{"NCCL_ALGO", "NCCL_PROTO"} {
-		if value, set := w.User[name]; set {
-			s.Why = fmt.Sprintf("%s=%s is yours and stays: communicators pass through and nothing is tuned; unset it to be tuned", name, value)
-		}
 	}
 	return s
 }

@@ -48,7 +48,7 @@ func TestPrepare(t *testing.T) {
 		{"another stack", Wish{Plugin: plugin, User: map[string]string{"NCCL_SET_STACK_SIZE": "0"}},
 			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SYM_NOWIN_ENABLE", 1, ""},
 		{"protocol", Wish{Plugin: plugin, User: map[string]string{"NCCL_PROTO": "LL"}},
-			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 0, "NCCL_PROTO=LL is yours"},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE", 0, "NCCL_PROTO=LL is yours"},
 	} {
 		got := Prepare(tc.wish)
 		if names(got) != tc.set || len(got.Notes) != tc.notes || !strings.HasPrefix(got.Why, tc.why) || (got.Why == "") != (tc.why == "") {
