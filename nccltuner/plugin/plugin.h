@@ -57,7 +57,7 @@ struct dyn_comm {
   bool ahead;          /* a call on registered memory is under way and has counted: what NCCL asks meanwhile is about it */
   bool lost;           /* nobody can say what the ranks of other hosts do: calls fail */
   uint32_t aheadAction;
-  struct {             /* NCCL's last question that counted: from 2.29.7 to 2.30 it may ask twice in one call of the program's */
+  struct {             /* NCCL's last question that counted: from 2.29.2 to 2.30 it may ask twice in one call of the program's */
     const struct dyn_preload_call *in; /* NULL: not known */
     uint64_t number;
     int collective;

@@ -217,14 +217,14 @@ static bool all_tell_apart(struct dyn_comm *comm) {
   return comm->tellApart >= 0;
 }
 
-/* NCCL 2.29.7 to 2.30 ask as if before a call whether to run a device kernel, and ask again, in the same call of the program's, unless the answer is
+/* NCCL 2.29.2 to 2.30 ask as if before a call whether to run a device kernel, and ask again, in the same call of the program's, unless the answer is
  * LL: what was answered holds, and counts once. Whoever asks twice has a device kernel. At a group's end likewise, for whether a call stands in one
  * is no other rank's business; where a communicator has several calls in it all ranks have, and are asked alike. An older one asks once, there also
  * about calls that are alike: each counts. */
 static bool asks_again(struct dyn_comm *comm, const struct dyn_preload_call *call, int collective, size_t bytes) {
   if (!call || (call->depth == 0 && !call->ends)) return comm->question.in = NULL, false;
   bool again = comm->question.in == call && comm->question.number == call->number &&
-               comm->question.collective == collective && comm->question.bytes == bytes && (call->depth > 0 || comm->self->ncclVersion >= 22907) && all_tell_apart(comm);
+               comm->question.collective == collective && comm->question.bytes == bytes && (call->depth > 0 || comm->self->ncclVersion >= DYN_READS_NOWIN) && all_tell_apart(comm);
   comm->question.in = call;
   comm->question.number = call->number;
   comm->question.collective = collective;

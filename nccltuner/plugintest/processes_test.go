@@ -29,6 +29,7 @@ func TestProcessesFindPlantedMistakes(t *testing.T) {
 		{"processes.c", "sharing == comm->nRanks || ", ""},
 		{"processes.c", " || (sharing && !reads)", ""},
 		{"processes.c", "return sharing || (reads && version < DYN_DEVICE_LOADS) ?", "return sharing ?"},
+		{"tuner.c", "comm->self->ncclVersion >= DYN_READS_NOWIN)", "comm->self->ncclVersion >= 22907)"},
 		{"record.c", "  if (comm->averages) self->flags |= DYN_RANK_SEES_AVERAGES;\n", "  self->flags |= DYN_RANK_SEES_AVERAGES;\n"},
 		{"record.c", "  if (comm->averages) self->flags |= DYN_RANK_SEES_AVERAGES;\n", ""},
 		{"comm.c", "comm->gathers ? comm->gathers : comm->averages", "comm->gathers"},
