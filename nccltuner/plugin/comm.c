@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 
 #include "../preload/gathers.h"
+#include "everywhere.h"
 #include "comm.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -107,6 +108,7 @@ struct dyn_comm *dyn_comm_claim(const void *inside, int hasId, uint64_t commId, 
   uint32_t ranks = nRanks > UINT32_MAX ? UINT32_MAX : (uint32_t)nRanks;
   uint32_t nodes = nNodes > UINT32_MAX ? UINT32_MAX : (uint32_t)nNodes;
   struct dyn_member *member = take_pending(hasId, commId, ranks, nodes);
+  dyn_device_settle(log);
   if (!member) {
     member = new_member(commId, ranks, nodes, -1, log);
     if (!member) return NULL;

@@ -76,6 +76,10 @@ enum { DYN_DEVICE_ALL = 1, DYN_DEVICE_BUT_ALL_REDUCE = 2, DYN_DEVICE_NONE = -1, 
 #define DYN_READS_NOWIN 22902 /* NCCL_VERSION code of the first that may run them */
 #define DYN_DEVICE_LOADS 23003 /* of the first that loads what it is to */
 
+/* Before NCCL first looks at its variable, which is behind the making of a process's first communicator: where its device kernels are wrong
+ * they are let alone, and LL is the classic kernel, as without us. */
+void dyn_device_settle(dyn_logger log);
+
 int8_t dyn_device_of_ranks(const struct dyn_comm *comm); /* once all have joined */
 
 /* All ranks of a host have joined before NCCL asks any of them (initTransportsRank has them join before its last barrier), so all know

@@ -1,8 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks that share a process have of NCCL's device kernels.
+ * What ranks have of NCCL's device kernels, by its version and by the processes they share.
  */
 #include "everywhere.h"
+
+#include <stdlib.h>
+
+#define NOWIN "NCCL_SYM_NOWIN_ENABLE"
+
+void dyn_device_settle(dyn_logger log) {
+  uint32_t version = dyn_nccl_version(log);
+  const char *value = getenv(NOWIN);
+  if (version < DYN_READS_NOWIN || version >= DYN_DEVICE_LOADS || !value || strtoll(value, NULL, 0) == 0) return;
+  setenv(NOWIN, "0", 1); /* in the place that it has: no other thread's look meets a list that moves */
+  dyn_say_once(log, DYN_LOG_INFO, "the device kernels of NCCL %u.%u.%u read some addresses wrongly: " NOWIN "=0 in this process, LL stays the classic kernel",
+               version / 10000, version / 100 % 100, version % 100);
+}
 
 int8_t dyn_device_of_ranks(const struct dyn_comm *comm) {
   const struct dyn_rank *ranks = dyn_ranks_of(comm->record);

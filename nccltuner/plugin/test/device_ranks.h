@@ -99,4 +99,27 @@ static void averages_have_none(void) {
   deaf = -1;
 }
 
+/* Of releases whose device kernels read some addresses wrongly LL is the classic kernel, as before there were any: NCCL is told so in time. */
+static void wrong_ones_are_let_alone(void) {
+  static const struct { int release; const char *is, *becomes; } ways[] = {
+      {22901, "1", "1"}, {22902, "1", "0"}, {22907, "1", "0"}, {22907, "0x1", "0"}, {22907, "0", "0"}, {22907, NULL, NULL}, {23003, "1", "1"}, {23203, "1", "1"}};
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    pid_t child = fork(); /* the release is asked for once a process */
+    int status;
+    if (child == 0) {
+      void *profiler, *rank;
+      release = ways[i].release;
+      if (ways[i].is) setenv("NCCL_SYM_NOWIN_ENABLE", ways[i].is, 1);
+      else unsetenv("NCCL_SYM_NOWIN_ENABLE");
+      comm = rank = join_of(1, 0, &profiler);
+      const char *now = getenv("NCCL_SYM_NOWIN_ENABLE");
+      check(ways[i].becomes ? now && strcmp(now, ways[i].becomes) == 0 : !now, "way %zu: %s", i, now ? now : "none");
+      check(!!(comm->self->flags & DYN_RANK_DEVICE_LL) == (now && *now == '1'), "way %zu: flags %x", i, comm->self->flags);
+      leave(1, &rank, &profiler);
+      _exit(0);
+    }
+    check(waitpid(child, &status, 0) == child && status == 0, "way %zu: status %d", i, status);
+  }
+}
+
 #endif
