@@ -18,6 +18,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/rulefile"
 	"dynamiccl/cmd/dynamiccld/internal/storefile"
 	"dynamiccl/cmd/dynamiccld/internal/units"
+	"dynamiccl/nccltuner"
 	"dynamiccl/state"
 )
 
@@ -236,6 +237,9 @@ func (f importFlags) shapes(file rulefile.File) ([]state.Shape, error) {
 	}
 	if f.ranks < 0 || f.nodes < 1 || f.ranks > 0 && f.ranks < f.nodes {
 		return nil, fmt.Errorf("--ranks %d on --nodes %d is no communicator; a node has at least one rank", f.ranks, f.nodes)
+	}
+	if f.ranks > nccltuner.MaxRanks*f.nodes {
+		return nil, fmt.Errorf("--ranks %d on --nodes %d: a node of a communicator has at most %d ranks here", f.ranks, f.nodes, nccltuner.MaxRanks)
 	}
 	for _, r := range file.Rules {
 		switch {
