@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -155,6 +156,9 @@ func (a *app) sweep(ctx context.Context, f *sweepFlags) error {
 	var err error
 	if o.Sizes, err = f.parseSizes(); err != nil {
 		return usageError(err)
+	}
+	if o.LoadSize > 0 && o.Load == sweep.LoadNone {
+		return usageError(fmt.Errorf("--load-size %d of no load: name one with --load %s", o.LoadSize, strings.Join(sweep.Loads[1:], ", ")))
 	}
 	if err := f.checkFlags(&o.Ranks, o.Nodes, o.Check); err != nil {
 		return err

@@ -108,7 +108,6 @@ struct dyn_comm *dyn_comm_claim(const void *inside, int hasId, uint64_t commId, 
   uint32_t ranks = nRanks > UINT32_MAX ? UINT32_MAX : (uint32_t)nRanks;
   uint32_t nodes = nNodes > UINT32_MAX ? UINT32_MAX : (uint32_t)nNodes;
   struct dyn_member *member = take_pending(hasId, commId, ranks, nodes);
-  dyn_device_settle(log);
   if (!member) {
     member = new_member(commId, ranks, nodes, -1, log);
     if (!member) return NULL;
@@ -125,6 +124,7 @@ struct dyn_comm *dyn_comm_claim(const void *inside, int hasId, uint64_t commId, 
   }
   member->comm.tunerLive = 1;
   member->comm.inside = inside;
+  dyn_device_settle(&member->comm);
   if (!member->comm.own) dyn_record_join(member);
   if (member->comm.record) {
     member->comm.callsLeft = member->epochCalls;

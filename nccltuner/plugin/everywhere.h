@@ -21,6 +21,13 @@ static inline int dyn_everywhere(const struct dyn_comm *comm, uint32_t flag) {
   return 1;
 }
 
+static inline bool dyn_anywhere(const struct dyn_comm *comm, uint32_t flag) {
+  const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
+  for (uint32_t i = 0; i < comm->nRanks; i++)
+    if (__atomic_load_n(&ranks[i].flags, __ATOMIC_RELAXED) & flag) return true;
+  return false;
+}
+
 static inline bool dyn_sums_anywhere(const struct dyn_comm *comm) {
   const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
   for (uint32_t i = 0; i < comm->nRanks; i++)
@@ -63,7 +70,7 @@ static inline bool dyn_alike_in_processes(const struct dyn_comm *comm) {
 }
 
 /* Whether ranks have NCCL's device kernels for LL on ordinary buffers: with DYN_RANK_DEVICE_LL, and where each has a process of its own.
- * DYN_DEVICE_SOME: LL is nobody's, by a plan or by NCCL's own choice. That is for three reasons:
+ * DYN_DEVICE_SOME: LL is nobody's, by a plan or by NCCL's own choice. That is where ranks' environments differ, and for three reasons more:
  * - NCCL runs the classic kernel on a rank whose process has another one of the communicator (isOneThreadMultiGpus,
  *   src/scheduler/symmetric_sched.cc, 2.29.2 to 2.30.7), and looks no further than that process: where some ranks share one and others
  *   have their own, an LL is two different kernels, which wait for each other for ever.
@@ -76,9 +83,10 @@ enum { DYN_DEVICE_ALL = 1, DYN_DEVICE_BUT_ALL_REDUCE = 2, DYN_DEVICE_NONE = -1, 
 #define DYN_READS_NOWIN 22902 /* NCCL_VERSION code of the first that may run them */
 #define DYN_DEVICE_LOADS 23003 /* of the first that loads what it is to */
 
-/* Before NCCL first looks at its variable, which is behind the making of a process's first communicator: where its device kernels are wrong
- * they are let alone, and LL is the classic kernel, as without us. */
-void dyn_device_settle(dyn_logger log);
+/* Before NCCL first looks at its variable, which is behind the making of a process's first communicator: where its device kernels are wrong, or
+ * nobody could keep calls from them, they are let alone, and LL is the classic kernel, as without us. */
+void dyn_device_settle(const struct dyn_comm *comm);
+const char *dyn_user_decides(void); /* record.c: by which of NCCL's variables; NULL: not */
 
 int8_t dyn_device_of_ranks(const struct dyn_comm *comm); /* once all have joined */
 

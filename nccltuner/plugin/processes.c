@@ -6,15 +6,26 @@
 
 #include <stdlib.h>
 
+#include "transport.h"
+
 #define NOWIN "NCCL_SYM_NOWIN_ENABLE"
 
-void dyn_device_settle(dyn_logger log) {
-  uint32_t version = dyn_nccl_version(log);
-  const char *value = getenv(NOWIN);
-  if (version < DYN_READS_NOWIN || version >= DYN_DEVICE_LOADS || !value || strtoll(value, NULL, 0) == 0) return;
+/* NULL: nothing. What all ranks of a communicator say alike, whatever becomes of their records. */
+static const char *stands_against(const struct dyn_comm *comm) {
+  uint32_t version = dyn_nccl_version(comm->log);
+  if (version == 0) return "NCCL does not say which it is";
+  if (version >= DYN_READS_NOWIN && version < DYN_DEVICE_LOADS) return "those of this NCCL read some addresses wrongly";
+  if (dyn_user_decides()) return "the user's algorithm or protocol is meant";
+  if (comm->nNodes != 1 || comm->nRanks < 2) return NULL;
+  if (dyn_transport_beyond(&dyn_this_machine, comm->nRanks)) return "this host has fewer GPUs than there are ranks, which cannot agree on them";
+  return dyn_transport_node(&dyn_this_machine, comm->nRanks) == DYN_TRANSPORT_PCIE ? "they need NVLink" : NULL;
+}
+
+void dyn_device_settle(const struct dyn_comm *comm) {
+  const char *value = getenv(NOWIN), *why;
+  if (!value || strtoll(value, NULL, 0) == 0 || !(why = stands_against(comm))) return;
   setenv(NOWIN, "0", 1); /* in the place that it has: no other thread's look meets a list that moves */
-  dyn_say_once(log, DYN_LOG_INFO, "the device kernels of NCCL %u.%u.%u read some addresses wrongly: " NOWIN "=0 in this process, LL stays the classic kernel",
-               version / 10000, version / 100 % 100, version % 100);
+  dyn_say_once(comm->log, DYN_LOG_INFO, "NCCL's device kernels on ordinary buffers are let alone, for %s: " NOWIN "=0 in this process, LL is the classic kernel", why);
 }
 
 int8_t dyn_device_of_ranks(const struct dyn_comm *comm) {
@@ -22,7 +33,7 @@ int8_t dyn_device_of_ranks(const struct dyn_comm *comm) {
   uint32_t sharing = 0, version = comm->self->ncclVersion;
   bool reads = comm->nNodes == 1 && version >= DYN_READS_NOWIN; /* between nodes there are none */
   int8_t all = !reads || dyn_everywhere(comm, DYN_RANK_SEES_AVERAGES) ? DYN_DEVICE_ALL : DYN_DEVICE_BUT_ALL_REDUCE;
-  if (!dyn_everywhere(comm, DYN_RANK_DEVICE_LL)) return DYN_DEVICE_NONE;
+  if (!dyn_everywhere(comm, DYN_RANK_DEVICE_LL)) return reads && dyn_anywhere(comm, DYN_RANK_DEVICE_LL) ? DYN_DEVICE_SOME : DYN_DEVICE_NONE;
   if (dyn_everywhere(comm, DYN_RANK_SHARES_LL)) return reads && version < DYN_DEVICE_LOADS ? DYN_DEVICE_SOME : all;
   for (uint32_t i = 0; i < comm->nRanks; i++) {
     bool shares = false;

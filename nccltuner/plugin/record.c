@@ -194,7 +194,7 @@ static void sweep(const char *directory, dyn_logger log) {
 }
 
 /* A variable with which the user decides; NULL: none. */
-static const char *user_decides(void) {
+const char *dyn_user_decides(void) {
   const char *algo = getenv("NCCL_ALGO"), *proto = getenv("NCCL_PROTO");
   return algo && *algo ? "NCCL_ALGO" : proto && *proto ? "NCCL_PROTO" : NULL;
 }
@@ -265,7 +265,7 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (alone || comm->gathers) self->flags |= DYN_RANK_ALONE_GATHERS;
   if (comm->gathers && comm->gathers->inThread) self->flags |= DYN_RANK_SEES_GATHERS;
   self->run = run_id();
-  if (user_decides()) {
+  if (dyn_user_decides()) {
     self->flags |= DYN_RANK_VETO;
     vetoes = __atomic_exchange_n(&record->veto, 1, __ATOMIC_SEQ_CST) == 0;
   }
@@ -284,7 +284,7 @@ static void tell_unless_run(const struct dyn_comm *comm, bool speaks) {
 }
 
 static void say_who_decides(const struct dyn_comm *comm, bool first) {
-  const char *name = user_decides();
+  const char *name = dyn_user_decides();
   if (!name) return;
   dyn_say_why_once(comm->log, DYN_LOG_WARN, "%s=%s is set: it is respected, and communicators of this process are not tuned; "
                    "unset it to let DynamICCL choose", name, getenv(name));

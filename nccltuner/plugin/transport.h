@@ -31,6 +31,8 @@ struct dyn_transport dyn_transport_find(const struct dyn_machine *machine, uint3
 
 /* Some GPUs of this host are known not to be joined by NVLink. False also where nobody knows. */
 bool dyn_transport_apart(const struct dyn_machine *machine);
+/* NVML sees fewer GPUs than so many ranks have: others are of hosts that share its NVLink, or out of sight. */
+bool dyn_transport_beyond(const struct dyn_machine *machine, uint32_t nRanks);
 
 /* Of one node: transport_node.c. Of several: transport_net.c. */
 uint32_t dyn_transport_node(const struct dyn_machine *machine, uint32_t nRanks);

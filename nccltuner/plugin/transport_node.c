@@ -106,6 +106,11 @@ static uint64_t ask_once(const struct dyn_machine *machine) {
 
 bool dyn_transport_apart(const struct dyn_machine *machine) { return (ask_once(machine) & APART) != 0; }
 
+bool dyn_transport_beyond(const struct dyn_machine *machine, uint32_t nRanks) {
+  uint64_t gpus = ask_once(machine) >> 32;
+  return gpus > 0 && gpus < nRanks;
+}
+
 uint32_t dyn_transport_node(const struct dyn_machine *machine, uint32_t nRanks) {
   if (told_otherwise()) return DYN_TRANSPORT_UNKNOWN;
   uint64_t links = ask_once(machine);

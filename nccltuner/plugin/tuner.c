@@ -134,7 +134,7 @@ static inline bool is_without_ll(struct dyn_comm *comm, int collective) {
   if (collective != DYN_ALL_REDUCE && collective != DYN_ALL_GATHER && collective != DYN_REDUCE_SCATTER) return false;
   int ranks = dyn_device_ranks(comm);
   if (collective != DYN_ALL_REDUCE || ranks < 0) return ranks == DYN_DEVICE_SOME;
-  return ranks == DYN_DEVICE_BUT_ALL_REDUCE || (comm->averages && dyn_gathers_averages(comm->averages));
+  return ranks == DYN_DEVICE_BUT_ALL_REDUCE || (ranks > 0 && comm->averages && dyn_gathers_averages(comm->averages)); /* all of them hear it, then */
 }
 
 /* Where nobody may run LL it costs more than anything else, for NCCL's own choice. Where there is nothing else it stays: the user wants it. */
@@ -241,6 +241,12 @@ static inline bool is_simulated(const struct dyn_comm *comm, const struct dyn_pr
   return (apart || dyn_everywhere(comm, DYN_RANK_SIMULATES)) && !dyn_shares_process(comm);
 }
 
+/* For one rank alone NCCL would make the memory of its device kernels, which all have to. */
+static __attribute__((noinline)) void no_device(const struct dyn_comm *comm, float *costs, int numAlgo, int numProto) {
+  bool may = __atomic_load_n(&comm->self->flags, __ATOMIC_RELAXED) & DYN_RANK_DEVICE_LL;
+  if (may && costs) without_ll(usable_entries(costs, numAlgo, numProto), costs, numAlgo, numProto);
+}
+
 static uint32_t choose(struct dyn_comm *comm, const struct dyn_preload_call *library, int collective, size_t bytes, uint32_t usable, float *costs, int numProto,
                        int *nChannels) {
   int bucket = dyn_bucket_of(bytes);
@@ -282,7 +288,7 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
     return;
   }
   const struct dyn_preload_call *library = dyn_library_call(comm), *call = dyn_timed_by_events(comm) ? library : NULL;
-  if (is_simulated(comm, library)) return;
+  if (is_simulated(comm, library)) return no_device(comm, costs, numAlgo, numProto);
   uint32_t usable = tunable ? entries_of(comm, collective, costs, numAlgo, numProto) : 0;
   if (tunable && DYN_RARELY(asks_again(comm, call, collective, bytes))) {
     publish_device(comm, collective, dyn_bucket_of(bytes), usable);
@@ -300,7 +306,8 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
 }
 
 void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto) {
-  if (!comm->record || !costs || !bytes || (unsigned)collective >= DYN_NUM_ASKED || comm->ahead || is_simulated(comm, dyn_library_call(comm))) return;
+  if (!comm->record || !costs || !bytes || (unsigned)collective >= DYN_NUM_ASKED || comm->ahead) return;
+  if (is_simulated(comm, dyn_library_call(comm))) return no_device(comm, costs, numAlgo, numProto);
   uint32_t usable = entries_of(comm, collective, costs, numAlgo, numProto);
   if (!usable) return;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));

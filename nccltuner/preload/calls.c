@@ -119,11 +119,12 @@ static void settle_gathers(ncclComm_t comm, const void *caller);
 static inline void settle_waited(ncclComm_t comm, const void *caller) {
   if (DYN_RARELY(atomic_load_explicit(&dyn_gathers_waited, memory_order_relaxed))) settle_gathers(comm, caller);
 }
-/* Before an AllReduce. Of whole numbers NCCL's device kernels have no sums; of nothing it makes no call. */
+/* Before an AllReduce. Of whole numbers and doubles NCCL's device kernels have no sums; of nothing it makes no call. */
 #define AVERAGE 4 /* ncclAvg */
 #define FIRST_FLOAT 6 /* ncclFloat16 */
+#define DOUBLE 8      /* ncclFloat64 */
 static inline void note_average(ncclComm_t comm, size_t count, ncclDataType_t datatype, ncclRedOp_t op) {
-  if (DYN_RARELY(op == AVERAGE) && datatype >= FIRST_FLOAT && count > 0) dyn_gathers_average(comm, dyn_in_group());
+  if (DYN_RARELY(op == AVERAGE) && datatype >= FIRST_FLOAT && datatype != DOUBLE && count > 0) dyn_gathers_average(comm, dyn_in_group());
 }
 /* One of the program's by itself, and not of nothing. */
 static inline bool is_single(size_t count) { return dyn_this_call()->depth == 0 && !dyn_in_group() && count > 0; }

@@ -92,6 +92,12 @@ static void averages_have_none(void) {
         check(left_of_ll(ALL_GATHER, 0, all) == ll && left_of_ll(REDUCE_SCATTER, 0, all) == ll, "way %d, rank %d, averaged %d: others", way, r, averaged);
         check(way == DEAF || comm->self->flags & DYN_RANK_SEES_AVERAGES, "rank %d: flags %x", r, comm->self->flags);
       }
+    comm = ranks[0]; /* what not all ranks are known to have heard is nobody's reason */
+    __atomic_store_n(&comm->record->joined, 3, __ATOMIC_RELEASE);
+    comm->deviceRanks = 0;
+    context = ranks[0];
+    check(left_of_ll(ALLREDUCE, 1, all) == ll, "way %d: one is missing", way);
+    __atomic_store_n(&comm->record->joined, 4, __ATOMIC_RELEASE);
     publisher_close(&daemon_);
     leave(4, ranks, profilers);
     check(listening == 0, "%d were not given back", listening);
@@ -99,16 +105,18 @@ static void averages_have_none(void) {
   deaf = -1;
 }
 
-/* Of releases whose device kernels read some addresses wrongly LL is the classic kernel, as before there were any: NCCL is told so in time. */
+/* Where its device kernels read some addresses wrongly, or nobody could keep calls from them, LL is the classic kernel: NCCL is told so in time. */
 static void wrong_ones_are_let_alone(void) {
-  static const struct { int release; const char *is, *becomes; } ways[] = {
-      {22901, "1", "1"}, {22902, "1", "0"}, {22907, "1", "0"}, {22907, "0x1", "0"}, {22907, "0", "0"}, {22907, NULL, NULL}, {23003, "1", "1"}, {23203, "1", "1"}};
+  static const struct { int release; const char *is, *becomes, *user; } ways[] = {
+      {22901, "1", "1", NULL}, {22902, "1", "0", NULL}, {22907, "1", "0", NULL}, {22907, "0x1", "0", NULL}, {22907, "0", "0", NULL}, {22907, NULL, NULL, NULL},
+      {23003, "1", "1", NULL}, {23203, "1", "1", NULL}, {0, "1", "0", NULL}, {23203, "1", "0", "NCCL_PROTO"}, {23203, "1", "0", "NCCL_ALGO"}};
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
     pid_t child = fork(); /* the release is asked for once a process */
     int status;
     if (child == 0) {
       void *profiler, *rank;
       release = ways[i].release;
+      if (ways[i].user) setenv(ways[i].user, "Ring", 1);
       if (ways[i].is) setenv("NCCL_SYM_NOWIN_ENABLE", ways[i].is, 1);
       else unsetenv("NCCL_SYM_NOWIN_ENABLE");
       comm = rank = join_of(1, 0, &profiler);

@@ -60,8 +60,16 @@ static bool is_no_call(struct member_rig *m, int numPipeOps) {
   call = (struct dyn_preload_call){.simulates = true};
   CHECK(ncclTunerPlugin_v6.getCollInfo(m->tuner, ALLREDUCE, BYTES, numPipeOps, (float **)costs, 7, 3, 0, &channels) == 0);
   call = (struct dyn_preload_call){0};
-  for (int i = 0; i < 21; i++) untouched &= costs[i] == 1;
+  bool device = m->comm->self->flags & DYN_RANK_DEVICE_LL; /* of which a rank alone must not begin anything */
+  for (int i = 0; i < 21; i++) untouched &= costs[i] == (device && i % 3 == 0 ? 1e30f : 1);
   return untouched && channels == 0 && m->comm->seq == seq && m->comm->callsLeft == left;
+}
+
+/* Asked by the plugin. One whose kernels for LL are all classic. */
+int ncclGetVersion(int *version);
+__attribute__((visibility("default"))) int ncclGetVersion(int *version) {
+  *version = 22809;
+  return 0;
 }
 
 /* One rank may simulate by itself, so it counts nowhere; but where a rank cannot tell it counts on all, as they may all do it. */

@@ -92,6 +92,7 @@ static void one_node(void) {
   expect("one rank", 1, 1, 0, DYN_TRANSPORT_UNKNOWN, 0);
   expect("GPUs out of sight, or shared", 9, 1, 0, DYN_TRANSPORT_UNKNOWN, 0);
   check(!dyn_transport_apart(&machine), "NVLink everywhere");
+  check(!dyn_transport_beyond(&machine, 8) && dyn_transport_beyond(&machine, 9), "ranks of other hosts");
   odd(NVLINK_CAP, NOT_SUPPORTED);
   NODE("a pair without", UNKNOWN);
   check(dyn_transport_apart(&machine), "a pair without NVLink");
@@ -120,6 +121,7 @@ static void one_node(void) {
   eight_gpus(), gpus.libraries = "";
   NODE("no NVML", UNKNOWN);
   check(!dyn_transport_apart(&machine), "no NVML");
+  check(!dyn_transport_beyond(&machine, 9), "no NVML tells of none");
   eight_gpus(), gpus.libraries = NVML "libnccl-env.so";
   NODE("variables by a plugin", UNKNOWN);
   eight_gpus(), gpus.gpus = 65;

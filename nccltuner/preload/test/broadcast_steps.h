@@ -168,7 +168,7 @@ static void averages(void) {
   enum { INT32 = 2, HALF = 6, AVERAGE = 4 };
   static const struct { const char *name; int type, op; size_t count; uintptr_t comm; bool averages; } calls[] = {
       {"ncclAllReduce", HALF, AVERAGE, 8, COMM, true}, {"ncclAllReduceConfig", HALF, AVERAGE, 8, COMM, true}, {"ncclAllReduce", FLOAT32, AVERAGE, 8, COMM, true},
-      {"ncclAllReduce", HALF, SUM, 8, COMM, false}, {"ncclAllReduce", INT32, AVERAGE, 8, COMM, false}, {"ncclAllReduce", HALF, AVERAGE, 0, COMM, false},
+      {"ncclAllReduce", HALF, SUM, 8, COMM, false}, {"ncclAllReduce", 8, AVERAGE, 8, COMM, false}, {"ncclAllReduce", INT32, AVERAGE, 8, COMM, false}, {"ncclAllReduce", HALF, AVERAGE, 0, COMM, false},
       {"ncclAllReduce", HALF, AVERAGE, 8, OTHER_COMM, false}, {"ncclAllReduceConfig", HALF, AVERAGE, 0, COMM, false}, {"ncclAllReduceConfig", HALF, SUM, 8, COMM, false}};
   prepare();
   madeComm[0] = 0;

@@ -102,7 +102,7 @@ func Prepare(w Wish) Setup {
 		if value, set := w.User[deviceVariable]; set && value != "0" {
 			s.note("%s=%s is yours and stays: NCCL may add up in its device kernels, which --fixed-numerics would not ask for", deviceVariable, value)
 		}
-	} else if s.Why == "" { // where nothing is tuned an LL is the user's, and the classic kernel
+	} else if s.Why == "" && s.preloads(w) { // where nothing is tuned an LL is the user's; without the library nobody knows which AllReduce averages
 		s.one(w.User, deviceVariable, "NCCL's device kernels are out of reach for buffers that are not registered")
 	}
 	return s
@@ -145,6 +145,12 @@ func takesItWhole(path string) bool {
 
 // preload puts the library that times calls before what the user preloads, but behind sanitizers. Without it nothing is timed, unless
 // the user has NCCL do it (nccltuner/plugin/capture.c).
+// preloads says that the program has our library.
+func (s *Setup) preloads(w Wish) bool {
+	ours := func(path string) bool { return filepath.Base(path) == preloadFile }
+	return slices.ContainsFunc(Preloaded(w.Preload), ours) || slices.ContainsFunc(s.Variables, func(v Variable) bool { return v.Name == preloadVariable })
+}
+
 func (s *Setup) preload(w Wish) {
 	for _, path := range Preloaded(w.Preload) {
 		if filepath.Base(path) == preloadFile {

@@ -200,7 +200,6 @@ func TestCheck(t *testing.T) {
 		"no collectives":         func(o *Options) { o.Collectives = nil },
 		"--sizes 0":              func(o *Options) { o.Sizes, o.Collectives = []uint64{0, 8}, []string{"AllReduce"} },
 		"--sizes 1":              func(o *Options) { o.Sizes, o.Collectives = []uint64{1, 8}, []string{"AllReduce"} },
-		"--load-size 8":          func(o *Options) { o.LoadSize = 8 },
 		"--load-size -1":         func(o *Options) { o.LoadSize = -1 },
 		"--load-size 1000000":    func(o *Options) { o.LoadSize = 1_000_000 },
 		"want at most":           func(o *Options) { o.Sizes = []uint64{1 << 40} },

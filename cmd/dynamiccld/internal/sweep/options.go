@@ -143,8 +143,6 @@ func (o *Options) Check() error {
 		return RegisteredOnNodes(o.Nodes)
 	case o.LoadSize < 0 || o.LoadSize > maxLoad:
 		return fmt.Errorf("--load-size %d: want 1 to %d", o.LoadSize, maxLoad)
-	case o.LoadSize > 0 && o.Load == LoadNone:
-		return fmt.Errorf("--load-size %d of no load: name one with --load %s", o.LoadSize, strings.Join(Loads[1:], ", "))
 	case o.Rounds < 1 || o.Rounds > maxRounds:
 		return fmt.Errorf("--rounds %d: want 1 to %d", o.Rounds, maxRounds)
 	case o.Budget <= 0:
