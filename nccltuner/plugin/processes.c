@@ -10,13 +10,15 @@
 
 #define NOWIN "NCCL_SYM_NOWIN_ENABLE"
 
-/* NULL: nothing. What all ranks of a communicator say alike, whatever becomes of their records. */
+/* NULL: nothing. What all ranks of a communicator say alike, whatever becomes of their records. The first one whose calls may have NCCL look
+ * decides for all: what it has seen stays. */
 static const char *stands_against(const struct dyn_comm *comm) {
+  static atomic_bool decided;
   uint32_t version = dyn_nccl_version(comm->log);
   if (version == 0) return "NCCL does not say which it is";
   if (version >= DYN_READS_NOWIN && version < DYN_DEVICE_LOADS) return "those of this NCCL read some addresses wrongly";
   if (dyn_user_decides()) return "the user's algorithm or protocol is meant";
-  if (comm->nNodes != 1 || comm->nRanks < 2) return NULL;
+  if (comm->nNodes != 1 || comm->nRanks < 2 || atomic_exchange(&decided, true)) return NULL;
   if (dyn_transport_beyond(&dyn_this_machine, comm->nRanks)) return "this host has fewer GPUs than there are ranks, which cannot agree on them";
   return dyn_transport_node(&dyn_this_machine, comm->nRanks) == DYN_TRANSPORT_PCIE ? "they need NVLink" : NULL;
 }
