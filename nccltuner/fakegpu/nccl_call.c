@@ -164,8 +164,8 @@ static ncclResult_t capture(struct ncclComm *comm, const struct launched *launch
 static ncclResult_t check(const struct ncclComm *comm, const struct call *call) {
   if (comm == NULL || call->send == NULL || call->recv == NULL)
     return nccl_fail(ncclInvalidArgument, "a communicator or buffer is NULL");
-  if (nccl_type_bytes(call->type) == 0 || (call->op != ncclSum && call->op != ncclMax))
-    return nccl_fail(ncclInvalidArgument, "the stand-in has bf16 and float32, sum and max alone");
+  if (nccl_type_bytes(call->type) == 0 || (call->op != ncclSum && call->op != ncclMax && call->op != ncclAvg))
+    return nccl_fail(ncclInvalidArgument, "the stand-in has bf16 and float32, sum, max and average alone");
   if (call->root < 0 || call->root >= comm->plan->nRanks) return nccl_fail(ncclInvalidArgument, "root %d", call->root);
   return 0;
 }
@@ -209,6 +209,8 @@ ncclResult_t nccl_run(struct ncclComm *comm, const struct appended *appended) {
     }
     if (comm_run(&comm->comm, &comm->rank, appended->phase, appended->item, &appended->api, point.call, appended->as, &ran) != 0)
       return nccl_fail(ncclInternalError, "%s", comm->rank.error);
+    if (ran.device && call->func == FUNC_ALLREDUCE && call->op == ncclAvg) /* as NCCL 2.30 and later: there is no such kernel */
+      return nccl_fail(ncclUnhandledCudaError, "invalid device function");
     if (capturing && (ran.mask & ncclProfileKernelCh)) ran.costNs += watchedGraphNs;
   }
   point.algo = ran.algo;

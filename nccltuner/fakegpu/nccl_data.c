@@ -40,8 +40,8 @@ static void narrow_all(char *to, const float *from, size_t n, int type) {
 }
 
 static void fold(float *into, const float *from, size_t n, int op) {
-  if (op == ncclSum) for (size_t i = 0; i < n; i++) into[i] += from[i];
-  else for (size_t i = 0; i < n; i++) into[i] = from[i] > into[i] ? from[i] : into[i];
+  if (op == ncclMax) for (size_t i = 0; i < n; i++) into[i] = from[i] > into[i] ? from[i] : into[i];
+  else for (size_t i = 0; i < n; i++) into[i] += from[i];
 }
 
 /* bytes from offset of everybody's chunk, reduced to one. */
@@ -53,6 +53,7 @@ static void reduce(struct ncclComm *comm, const struct call *call, char *to, siz
     widen_all(next, chunk_of(comm, r) + offset, n, call->type);
     fold(sum, next, n, call->op);
   }
+  if (call->op == ncclAvg) for (size_t i = 0; i < n; i++) sum[i] /= (float)comm->plan->nRanks;
   narrow_all(to, sum, n, call->type);
 }
 

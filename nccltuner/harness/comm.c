@@ -384,7 +384,7 @@ static int run_tasks(struct comm *comm, struct rank *rank, const struct phase *p
   api_group_exit();
   clock_virtual(0);
   keep(comm, rank, phase, item, &choice, bytes, numTasks, where[0].nChannels);
-  *ran = (struct ran){choice.algo, choice.proto, where[0].nChannels, observed, choice.costNs};
+  *ran = (struct ran){choice.algo, choice.proto, where[0].nChannels, observed, choice.costNs, choice.device};
   rank->collectives += (uint64_t)numTasks;
   comm->seq++;
   return 0;

@@ -23,7 +23,7 @@ enum {
   ncclRemoteError = 6,
 };
 enum { ncclFloat32 = 7, ncclBfloat16 = 9 };
-enum { ncclSum = 0, ncclMax = 2 };
+enum { ncclSum = 0, ncclMax = 2, ncclAvg = 4 };
 enum { NCCL_WIN_COLL_SYMMETRIC = 1 };
 
 /* X(symbol, arguments) */

@@ -2,7 +2,7 @@
 """Makes C++ for the host of mix (nccltuner/gputest), so that it runs over the stand-ins: translate.py TO
 
 Launches become calls, and what the stand-in for NCCL does not have is not drawn: other types than bfloat16 and float, other operators than
-sum, more than a few sizes, messages, graphs, splits. Each place that is changed has to be there.
+sum and average, more than a few sizes, messages, graphs, splits. Each place that is changed has to be there.
 """
 import glob
 import os
@@ -21,7 +21,7 @@ CHANGES = {
     "mix_random.h": [
         ("kEverything = {8, 220, 120}", "kEverything = {0, 0, 120}"),
         ("c.type = random.below(options.float8 ? kTypes : kE4m3);", "c.type = random.below(2) ? kBfloat16 : kFloat;"),
-        ("c.op = random.below(2) ? (int)kSum : (int)random.below(kOps);", "c.op = kSum;"),
+        ("c.op = random.below(2) ? (int)kSum : (int)random.below(kOps);", "c.op = random.below(4) ? kSum : kAvg;"),
         ("c.bytes = (size_t)exp2(2 + 22 * random.unit());", "c.bytes = (size_t)64 << 2 * random.below(7);"),
         ("c.whole = random.below(2);", "c.whole = true;"),
         (".call.kind = kSendRecv;", ".call.kind = kAllReduce;"),
