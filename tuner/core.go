@@ -252,10 +252,8 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		return
 	}
 	c.totals.Groups++
-	overruled := c.totals.Ran.Overruled
-	c.totals.Ran.count(o, m.joiner.aggregated, m.joiner.differs)
-	if c.totals.Ran.Overruled > overruled && len(c.overruled) < mostOverruled {
-		c.overruled = append(c.overruled, OverruledCall{s.Bucket.Collective.String(), s.Bytes, o.Action.String(), o.Ran.String(), m.Shape.Ranks, m.Shape.Nodes})
+	if c.totals.Ran.count(o, m.joiner.aggregated, m.joiner.differs) {
+		c.keepOverruled(m.Shape, s, o)
 	}
 	m.touched = true
 	made, share := m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income)

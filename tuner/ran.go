@@ -34,8 +34,14 @@ type OverruledCall struct {
 // OverruledCalls are the first of RanTotals.Overruled.
 func (c *Core) OverruledCalls() []OverruledCall { return slices.Clone(c.overruled) }
 
-// count puts a call into one of them.
-func (t *RanTotals) count(o state.Observation, aggregated, differs bool) {
+func (c *Core) keepOverruled(shape state.Shape, s *Sample, o state.Observation) {
+	if len(c.overruled) < mostOverruled {
+		c.overruled = append(c.overruled, OverruledCall{s.Bucket.Collective.String(), s.Bytes, o.Action.String(), o.Ran.String(), shape.Ranks, shape.Nodes})
+	}
+}
+
+// count puts a call into one of them, and says whether that is Overruled.
+func (t *RanTotals) count(o state.Observation, aggregated, differs bool) (overruled bool) {
 	switch {
 	case differs:
 		t.Disagreed++
@@ -43,6 +49,7 @@ func (t *RanTotals) count(o state.Observation, aggregated, differs bool) {
 		t.Aggregated++
 	case overrules(o.Ran, o.Action):
 		t.Overruled++
+		return true
 	case o.Action.Path == actions.PathDefault:
 		t.Default++
 	case o.Ran.Path == actions.PathDefault:
@@ -50,6 +57,7 @@ func (t *RanTotals) count(o state.Observation, aggregated, differs bool) {
 	default:
 		t.Chosen++
 	}
+	return false
 }
 
 // Groups are all calls counted.

@@ -106,11 +106,11 @@ static int broke_rule(struct rank *rank, const struct comm *comm, const char *wh
 
 /* NCCL 2.31 and later take the least cost of what they did not mark themselves, so -1 from a tuner is the best there is (ncclTuningCompute of
  * 2.32.3): whoever means to rule an entry out has it taken. */
-static int rules_out(float before[NUM_ALGOS][NUM_PROTOS], float costs[NUM_ALGOS][NUM_PROTOS]) {
+static int rules_out(struct rank *rank, const struct comm *comm, float before[NUM_ALGOS][NUM_PROTOS], float costs[NUM_ALGOS][NUM_PROTOS]) {
   int marked = 0;
   for (int i = 0; i < NUM_ALGOS * NUM_PROTOS; i++)
     marked |= before[i / NUM_PROTOS][i % NUM_PROTOS] >= 0 && costs[i / NUM_PROTOS][i % NUM_PROTOS] < 0;
-  return marked && nccl_version() >= 23100;
+  return marked && nccl_version() >= 23100 ? broke_rule(rank, comm, "marked an entry -1, which NCCL takes for the least cost") : 0;
 }
 
 static int shares_process(const struct rank *rank) {
@@ -138,10 +138,9 @@ static int ask_symmetric(struct comm *comm, struct rank *rank, int func, uint64_
     memcpy(before, costs, sizeof costs);
     if (tuner_get_coll_info(comm->tunerContext, func, cells, 0, &costs[0][0], 0, &nMaxChannels) != 0)
       return broke_rule(rank, comm, "getCollInfo returned an error: NCCL fails the collective");
-    for (int i = 0; i < NUM_ALGOS * NUM_PROTOS && ask == 0; i++)
-      if (costs[i / NUM_PROTOS][i % NUM_PROTOS] != -1.0f)
-        return broke_rule(rank, comm, "chose an algorithm and protocol that NCCL marked -1");
-    if (rules_out(before, costs)) return broke_rule(rank, comm, "marked an entry -1, which NCCL takes for the least cost");
+    if (ask == 0 && memcmp(before, costs, sizeof costs) != 0)
+      return broke_rule(rank, comm, "chose an algorithm and protocol that NCCL marked -1");
+    if (rules_out(rank, comm, before, costs)) return -1;
     if (ask == 0 || !rank->plan->noWindows || shares_process(rank) || tuning_select(costs, &choice->algo, &choice->proto) != 0) continue;
     choice->device = choice->proto == PROTO_LL && costs[choice->algo][choice->proto] == 0.0f;
     if (choice->device) return 1;
@@ -188,7 +187,7 @@ static int get_algo_info(struct comm *comm, struct rank *rank, int func, uint64_
     if (rank->latency != NULL) add_latency(rank->latency, tick_ns() - began);
     stall(comm, rank, 1);
     if (result != 0) return broke_rule(rank, comm, "getCollInfo returned an error: NCCL fails the collective");
-    if (rules_out(before, costs)) return broke_rule(rank, comm, "marked an entry -1, which NCCL takes for the least cost");
+    if (rules_out(rank, comm, before, costs)) return -1;
   }
   if (comm->selected.symmetric != NULL) return take_symmetric(rank, bytes, choice);
   rank->collInfoCalls++;

@@ -146,6 +146,7 @@ static void unblocked(void) {
 }
 
 #define IN_PROGRESS 7
+#include "average_steps.h"
 #include "broadcast_steps.h"
 
 /* How many CTAs a config lets kernels have, the plugin is told while the call makes it; without a config it has its parent's. */

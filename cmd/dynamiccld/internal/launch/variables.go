@@ -143,19 +143,18 @@ func takesItWhole(path string) bool {
 	return strings.HasPrefix(filepath.Base(path), "torch_memory_saver")
 }
 
-// preload puts the library that times calls before what the user preloads, but behind sanitizers. Without it nothing is timed, unless
-// the user has NCCL do it (nccltuner/plugin/capture.c).
+func oursPreloaded(path string) bool { return filepath.Base(path) == preloadFile }
+
 // preloads says that the program has our library.
 func (s *Setup) preloads(w Wish) bool {
-	ours := func(path string) bool { return filepath.Base(path) == preloadFile }
-	return slices.ContainsFunc(Preloaded(w.Preload), ours) || slices.ContainsFunc(s.Variables, func(v Variable) bool { return v.Name == preloadVariable })
+	return slices.ContainsFunc(Preloaded(w.Preload), oursPreloaded) || slices.ContainsFunc(s.Variables, func(v Variable) bool { return v.Name == preloadVariable })
 }
 
+// preload puts the library that times calls before what the user preloads, but behind sanitizers. Without it nothing is timed, unless
+// the user has NCCL do it (nccltuner/plugin/capture.c).
 func (s *Setup) preload(w Wish) {
-	for _, path := range Preloaded(w.Preload) {
-		if filepath.Base(path) == preloadFile {
-			return
-		}
+	if s.preloads(w) {
+		return
 	}
 	path, why := w.Plugin.Preload, ""
 	switch theirs := Preloaded(w.Preload); {
@@ -238,7 +237,7 @@ func withoutLibraries(environ []string) (without []string) {
 		case (name == tunerVariable || name == profilerVariable) && ours(value):
 			continue
 		case name == preloadVariable:
-			others := slices.DeleteFunc(Preloaded(value), func(path string) bool { return filepath.Base(path) == preloadFile })
+			others := slices.DeleteFunc(Preloaded(value), oursPreloaded)
 			if len(others) == 0 {
 				continue
 			}
