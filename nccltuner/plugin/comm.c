@@ -34,6 +34,7 @@ static void fork_child(void) {
     m->comm.self = NULL;
     m->comm.lsa = NULL;
     m->comm.fence = NULL;
+    m->comm.gathers = m->comm.averages = NULL;
     m->comm.sampling = 0;
     m->comm.process = NULL;
     m->pending = false;
@@ -137,7 +138,7 @@ struct dyn_comm *dyn_comm_claim(const void *inside, int hasId, uint64_t commId, 
     }
     dyn_device_join(member);
     dyn_hosts_join(member);
-  }
+  } else if (!member->comm.own) dyn_record_miss(&member->comm);
   return &member->comm;
 }
 
@@ -148,9 +149,7 @@ void dyn_comm_release_tuner(struct dyn_comm *comm) {
   if (comm->record) {
     dyn_hosts_part(member);
     dyn_device_leave(member);
-    struct dyn_gathers *told = comm->gathers ? comm->gathers : comm->averages;
-    if (told) process->preload->gathers->over(told);
-    comm->gathers = comm->averages = NULL;
+    dyn_gathers_leave(comm);
     dyn_sampling_set(member, 0);
     dyn_record_leave(member, DYN_LEAVE_WAIT_MS);
     /* Taken out of the member before it goes: a fork in between must not find it. */
@@ -162,7 +161,7 @@ void dyn_comm_release_tuner(struct dyn_comm *comm) {
     pthread_mutex_unlock(&lock);
     munmap(record, comm->recordBytes);
     if (process) dyn_process_unref();
-  }
+  } else dyn_gathers_leave(comm);
   comm->tunerLive = 0;
   release(member);
 }

@@ -89,6 +89,8 @@ uint32_t dyn_nccl_version(dyn_logger log);
 /* record.c */
 void dyn_record_join(struct dyn_member *member);              /* comm.record stays NULL when it passes through */
 void dyn_record_leave(struct dyn_member *member, int waitMs); /* the mapping stays */
+void dyn_record_miss(struct dyn_comm *comm);   /* there is none: what this rank can hear by itself that keeps calls from failing */
+void dyn_gathers_leave(struct dyn_comm *comm); /* of what the preload library tells of it */
 
 /* dyn_rank.marks of what is ours, from bits by DYN_KERNEL_*, DYN_ABLE_GIN and DYN_ABLE_CONTEXTS */
 #define DYN_MARKS_KERNELS_SHIFT 26
@@ -120,6 +122,8 @@ bool dyn_gin_wanted(const struct dyn_member *member);
 void dyn_gin_say(struct dyn_comm *comm, uint32_t state); /* DYN_GIN_REFUSED or WANTED */
 bool dyn_gin_between_hosts(const struct dyn_comm *comm); /* this rank can, and its user wants it there */
 void dyn_gin_begin(struct dyn_member *member); /* the communicator is made; waits for all ranks */
+
+struct dyn_preload *dyn_process_preload(void); /* process.c; NULL: there is none */
 
 /* process.c: to the preload library, how many ranks of this host have joined. */
 void dyn_tell_ranks(const struct dyn_comm *comm);

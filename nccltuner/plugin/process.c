@@ -156,6 +156,8 @@ bool dyn_times_wanted(const struct dyn_process *p) {
   return p->ring && __atomic_load_n(&p->ring->wantMask, __ATOMIC_RELAXED) & ncclProfileKernelCh;
 }
 
+struct dyn_preload *dyn_process_preload(void) { return process.preload; }
+
 int dyn_event_timed(void) { return process.eventTimed; }
 
 int dyn_ring_put(struct dyn_process *p, const struct dyn_sample *sample) {

@@ -233,6 +233,21 @@ static struct dyn_gathers *gathers_of(const struct dyn_comm *comm) {
   return preload && preload->gathers ? preload->gathers->of(comm->inside, comm->nRanks, (uint32_t)comm->rank) : NULL;
 }
 
+/* Calls that NCCL takes for its device kernels', which have none (everywhere.h). */
+static bool fails_to_average(const struct dyn_comm *comm, uint32_t ncclVersion) {
+  return nccl_is_on("NCCL_SYM_NOWIN_ENABLE") && comm->nNodes == 1 && ncclVersion >= DYN_DEVICE_LOADS;
+}
+
+void dyn_record_miss(struct dyn_comm *comm) {
+  if (fails_to_average(comm, dyn_nccl_version(comm->log))) comm->averages = gathers_of(comm);
+}
+
+void dyn_gathers_leave(struct dyn_comm *comm) {
+  struct dyn_gathers *told = comm->gathers ? comm->gathers : comm->averages;
+  if (told) dyn_process_preload()->gathers->over(told);
+  comm->gathers = comm->averages = NULL;
+}
+
 /* Whether this rank is the first one of the record whose user decides. */
 static bool register_rank(struct dyn_member *member, struct dyn_record *record, uint64_t startTime,
                           uint32_t ncclVersion, struct dyn_transport transport) {
@@ -257,7 +272,7 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (self->flags & DYN_RANK_EVENT_TIMED) self->flags |= DYN_RANK_TELLS_APART;
   bool alone = dyn_alone_gathers(ncclVersion) || broadcasts_alone();
   bool tells = !alone && dyn_tells_gathers(ncclVersion, nccl_is_on("NCCL_ENQUEUE_REARCH_ENABLE"));
-  bool device = self->flags & DYN_RANK_DEVICE_LL && comm->nNodes == 1 && ncclVersion >= DYN_DEVICE_LOADS;
+  bool device = fails_to_average(comm, ncclVersion);
   struct dyn_gathers *told = tells || device ? gathers_of(comm) : NULL;
   if (tells) comm->gathers = told;
   if (device) comm->averages = told;

@@ -132,9 +132,9 @@ static void publish_device(struct dyn_comm *comm, int collective, int bucket, ui
 /* What NCCL asks about is not to be LL. */
 static inline bool is_without_ll(struct dyn_comm *comm, int collective) {
   if (collective != DYN_ALL_REDUCE && collective != DYN_ALL_GATHER && collective != DYN_REDUCE_SCATTER) return false;
-  int ranks = dyn_device_ranks(comm);
+  int ranks = comm->record ? dyn_device_ranks(comm) : 0;
   if (collective != DYN_ALL_REDUCE || ranks < 0) return ranks == DYN_DEVICE_SOME;
-  return ranks == DYN_DEVICE_BUT_ALL_REDUCE || (ranks > 0 && comm->averages && dyn_gathers_averages(comm->averages)); /* all of them hear it, then */
+  return ranks == DYN_DEVICE_BUT_ALL_REDUCE || (comm->averages && dyn_gathers_averages(comm->averages));
 }
 
 /* Where nobody may run LL it costs more than anything else, for NCCL's own choice. Where there is nothing else it stays: the user wants it. */
@@ -282,14 +282,14 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
                 int *nChannels) {
   uint32_t action = 0;
   if (DYN_RARELY((unsigned)collective >= DYN_NUM_ASKED)) collective = -1; /* NCCL's other numbers mean other things to us (datatype.h) */
-  bool tunable = comm->record && costs && bytes && (unsigned)collective < DYN_NUM_ASKED;
+  bool asked = costs && bytes && (unsigned)collective < DYN_NUM_ASKED, tunable = comm->record && asked;
   if (DYN_RARELY(comm->ahead)) { /* of names that stand for several NCCL takes its pick here */
     if (tunable && comm->aheadAction) apply(comm->aheadAction, usable_entries(costs, numAlgo, numProto), costs, numProto, nChannels);
     return;
   }
   const struct dyn_preload_call *library = dyn_library_call(comm), *call = dyn_timed_by_events(comm) ? library : NULL;
   if (is_simulated(comm, library)) return no_device(comm, costs, numAlgo, numProto);
-  uint32_t usable = tunable ? entries_of(comm, collective, costs, numAlgo, numProto) : 0;
+  uint32_t usable = tunable || (asked && comm->averages) ? entries_of(comm, collective, costs, numAlgo, numProto) : 0;
   if (tunable && DYN_RARELY(asks_again(comm, call, collective, bytes))) {
     publish_device(comm, collective, dyn_bucket_of(bytes), usable);
     if (comm->question.action) apply(comm->question.action, usable, costs, numProto, number_of(comm, library, collective, nChannels));
@@ -306,10 +306,10 @@ DYN_HOT void dyn_choose(struct dyn_comm *comm, int collective, size_t bytes, flo
 }
 
 void dyn_choose_device(struct dyn_comm *comm, int collective, size_t bytes, float *costs, int numAlgo, int numProto) {
-  if (!comm->record || !costs || !bytes || (unsigned)collective >= DYN_NUM_ASKED || comm->ahead) return;
+  if ((!comm->record && !comm->averages) || !costs || !bytes || (unsigned)collective >= DYN_NUM_ASKED || comm->ahead) return;
   if (is_simulated(comm, dyn_library_call(comm))) return no_device(comm, costs, numAlgo, numProto);
   uint32_t usable = entries_of(comm, collective, costs, numAlgo, numProto);
-  if (!usable) return;
+  if (!usable || !comm->record) return;
   if (comm->callsLeft == 0) enter_epoch(dyn_member_of(comm));
   if (collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER) bytes *= comm->nRanks;
   int bucket = dyn_bucket_of(bytes);

@@ -11,7 +11,7 @@ func TestProcessesFindPlantedMistakes(t *testing.T) {
 		{"record.c", `  if (nccl_is_on("NCCL_SINGLE_PROC_MEM_REG_ENABLE")) self->flags |= DYN_RANK_SHARES_LL;` + "\n", ""},
 		{"tuner.c", "fit && dyn_device_ranks(comm) > 0", "fit && dyn_everywhere(comm, DYN_RANK_DEVICE_LL)"},
 		{"tuner.c", "if (dyn_device_ranks(comm) >= 0 && __atomic_load_n", "if (__atomic_load_n"},
-		{"tuner.c", "tunable ? entries_of(comm, collective, costs, numAlgo, numProto) : 0", "usable_entries(costs, numAlgo, numProto)"},
+		{"tuner.c", "tunable || (asked && comm->averages) ? entries_of(comm, collective, costs, numAlgo, numProto) : 0", "usable_entries(costs, numAlgo, numProto)"},
 		{"tuner.c", "uint32_t usable = entries_of(comm, collective, costs, numAlgo, numProto);\n  if", "uint32_t usable = usable_entries(costs, numAlgo, numProto);\n  if"},
 		{"tuner.c", "  if (!(usable & ~DYN_MARKS_LL)) return usable;\n", ""},
 		{"tuner.c", "#define NEVER_US 1e30f", "#define NEVER_US -1.0f"},
@@ -22,8 +22,13 @@ func TestProcessesFindPlantedMistakes(t *testing.T) {
 		{"tuner.c", "collective != DYN_ALL_REDUCE || ranks < 0", "ranks < 0"},
 		{"tuner.c", "collective != DYN_ALL_REDUCE || ranks < 0", "collective != DYN_ALL_REDUCE"},
 		{"tuner.c", "ranks == DYN_DEVICE_BUT_ALL_REDUCE || ", ""},
-		{"tuner.c", " || (ranks > 0 && comm->averages && dyn_gathers_averages(comm->averages))", ""},
-		{"tuner.c", "ranks > 0 && comm->averages", "comm->averages"},
+		{"tuner.c", " || (comm->averages && dyn_gathers_averages(comm->averages))", ""},
+		{"tuner.c", "(comm->averages && dyn_gathers_averages(comm->averages))", "(ranks > 0 && comm->averages && dyn_gathers_averages(comm->averages))"},
+		{"tuner.c", "tunable || (asked && comm->averages) ?", "tunable ?"},
+		{"tuner.c", "(!comm->record && !comm->averages) || !costs", "!comm->record || !costs"},
+		{"comm.c", " else if (!member->comm.own) dyn_record_miss(&member->comm);", ""},
+		{"comm.c", " else dyn_gathers_leave(comm);", ""},
+		{"record.c", "return nccl_is_on(\"NCCL_SYM_NOWIN_ENABLE\") && comm", "return comm"},
 		{"processes.c", "!reads || dyn_everywhere(comm, DYN_RANK_SEES_AVERAGES) ? DYN_DEVICE_ALL : DYN_DEVICE_BUT_ALL_REDUCE", "DYN_DEVICE_ALL"},
 		{"processes.c", "  if (dyn_everywhere(comm, DYN_RANK_SHARES_LL)) return reads && version < DYN_DEVICE_LOADS ? DYN_DEVICE_SOME : all;\n", ""},
 		{"processes.c", "return reads && version < DYN_DEVICE_LOADS ? DYN_DEVICE_SOME : all;", "return all;"},
@@ -41,7 +46,7 @@ func TestProcessesFindPlantedMistakes(t *testing.T) {
 		{"processes.c", "reads && dyn_anywhere(comm, DYN_RANK_DEVICE_LL) ?", "false ?"},
 		{"record.c", "  if (comm->averages) self->flags |= DYN_RANK_SEES_AVERAGES;\n", "  self->flags |= DYN_RANK_SEES_AVERAGES;\n"},
 		{"record.c", "  if (comm->averages) self->flags |= DYN_RANK_SEES_AVERAGES;\n", ""},
-		{"comm.c", "comm->gathers ? comm->gathers : comm->averages", "comm->gathers"},
+		{"record.c", "comm->gathers ? comm->gathers : comm->averages", "comm->gathers"},
 	} {
 		t.Run(m.file+" "+m.is, func(t *testing.T) {
 			t.Parallel()

@@ -92,17 +92,38 @@ static void averages_have_none(void) {
         check(left_of_ll(ALL_GATHER, 0, all) == ll && left_of_ll(REDUCE_SCATTER, 0, all) == ll, "way %d, rank %d, averaged %d: others", way, r, averaged);
         check(way == DEAF || comm->self->flags & DYN_RANK_SEES_AVERAGES, "rank %d: flags %x", r, comm->self->flags);
       }
-    comm = ranks[0]; /* what not all ranks are known to have heard is nobody's reason */
+    comm = ranks[0]; /* one without a record, which hears the same */
     __atomic_store_n(&comm->record->joined, 3, __ATOMIC_RELEASE);
     comm->deviceRanks = 0;
     context = ranks[0];
-    check(left_of_ll(ALLREDUCE, 1, all) == ll, "way %d: one is missing", way);
+    check(left_of_ll(ALLREDUCE, 1, all) == 0 && left_of_ll(ALL_GATHER, 1, all) == ll, "way %d: one is missing", way);
+    atomic_store(&heard[0].averages, false);
+    check(left_of_ll(ALLREDUCE, 1, all) == ll, "way %d: one is missing, and nothing averages", way);
     __atomic_store_n(&comm->record->joined, 4, __ATOMIC_RELEASE);
     publisher_close(&daemon_);
     leave(4, ranks, profilers);
     check(listening == 0, "%d were not given back", listening);
   }
   deaf = -1;
+}
+
+/* Likewise without a record, where no daemon's word or other rank's is to be had. */
+static void averages_without_record(void) {
+  const uint32_t all = (1u << 21) - 1, ll = 01111111u;
+  for (int way = 0; way < 2; way++) {
+    void *profiler, *rank;
+    setenv("NCCL_SYM_NOWIN_ENABLE", way == 0 ? "1" : "0", 1);
+    context = rank = join_with(DYN_MAX_RANKS + 1, 0, &profiler);
+    comm = context;
+    check(!comm->record && listening == !way, "%d are listened to", listening);
+    for (int averaged = 0; averaged < 2; averaged++) {
+      atomic_store(&heard[0].averages, averaged);
+      for (int ask = 0; ask < 2; ask++)
+        check(left_of_ll(ALLREDUCE, ask, all) == (averaged && !way ? 0 : ll) && left_of_ll(0, ask, all) == ll, "way %d, averaged %d, ask %d", way, averaged, ask);
+    }
+    leave(1, &rank, &profiler);
+    check(listening == 0, "%d were not given back", listening);
+  }
 }
 
 /* Where its device kernels read some addresses wrongly, or nobody could keep calls from them, LL is the classic kernel: NCCL is told so in time. */

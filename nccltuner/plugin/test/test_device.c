@@ -240,13 +240,18 @@ static void broadcasts_are_told(void) {
 }
 
 /* A rank that has our profiler, or that NCCL and another library alone know of. */
-static void *join_of(uint32_t nRanks, int rank, void **profiler) {
+static void *join_with(uint32_t nRanks, int rank, void **profiler) {
   static int mask;
   void *tuner;
   atomic_store(&dynamiccl_preload.announced, profiler != NULL);
   if (profiler) check(ncclProfiler_v6.init(profiler, COMM_ID, &mask, "test", 1, (int)nRanks, rank, test_log) == 0, "profiler");
-  check(ncclTunerPlugin_v6.init(&tuner, COMM_ID, nRanks, 1, test_log, NULL, NULL) == 0 && ((struct dyn_comm *)tuner)->record, "init: %s", test_last_message());
+  check(ncclTunerPlugin_v6.init(&tuner, COMM_ID, nRanks, 1, test_log, NULL, NULL) == 0, "init: %s", test_last_message());
   return tuner;
+}
+static void *join_of(uint32_t nRanks, int rank, void **profiler) {
+  struct dyn_comm *joined = join_with(nRanks, rank, profiler);
+  check(joined->record != NULL, "no record: %s", test_last_message());
+  return joined;
 }
 static void leave(int nRanks, void **ranks, void **profilers) {
   for (int r = 0; r < nRanks; r++) {
@@ -373,6 +378,7 @@ int main(void) {
   run("asks twice in processes", asks_twice_in_processes);
   run("ranks share processes", ranks_share_processes);
   run("averages have none", averages_have_none);
+  run("averages without record", averages_without_record);
   run("wrong ones are let alone", wrong_ones_are_let_alone);
   run("ranks differ", ranks_differ);
   test_remove_directory();

@@ -81,13 +81,16 @@ func TestMixOverStandIns(t *testing.T) {
 	}
 }
 
-// NCCL's device kernels have no AllReduce that averages, and which calls do a tuner does not hear: with LL among the choices, none may be one.
+// NCCL's device kernels have no AllReduce that averages, and which calls do a tuner does not hear: with LL among the choices, none may be one,
+// nor where no rank has a record and LL is NCCL's own choice.
 func TestMixOnDeviceKernels(t *testing.T) {
 	t.Parallel()
-	for name, line := range mix(t, filepath.Join(built(t).Lib, "libdynamiccl.so"), 4, "none", "everything", "DYNAMICCL_NO_KERNELS=1", "NCCL_SYM_NOWIN_ENABLE=1", "FAKEGPU_OPTIONS=--nccl 2.32.3") {
-		t.Logf("%+v", line)
-		if line.Result != "pass" || line.Wrong != 0 {
-			t.Errorf("%s: %+v", name, line)
+	for _, directory := range []string{"", "DYNAMICCL_DIR=/proc/none"} {
+		for name, line := range mix(t, filepath.Join(built(t).Lib, "libdynamiccl.so"), 4, "none", "everything", "DYNAMICCL_NO_KERNELS=1", "NCCL_SYM_NOWIN_ENABLE=1", "FAKEGPU_OPTIONS=--nccl 2.32.3", directory) {
+			t.Logf("%+v", line)
+			if line.Result != "pass" || line.Wrong != 0 {
+				t.Errorf("%s %s: %+v", name, directory, line)
+			}
 		}
 	}
 }
