@@ -68,8 +68,7 @@ func (d *Dir) OpenRecord(commID uint64) (*Record, error) {
 	}
 	r, err := newRecord(m, commID)
 	if err != nil {
-		_ = m.close() // the file is not used; the reason why is what the caller needs
-		return nil, fmt.Errorf("opening %s: %w", m.name, err)
+		return nil, refused(d.fd, m, err)
 	}
 	return r, nil
 }

@@ -52,8 +52,7 @@ func (d *Dir) OpenRing(p Process) (*Ring, error) {
 	}
 	r, err := newRing(m, p)
 	if err != nil {
-		_ = m.close() // the file is not used; the reason why is what the caller needs
-		return nil, fmt.Errorf("opening %s: %w", m.name, err)
+		return nil, refused(d.fd, m, err)
 	}
 	return r, nil
 }

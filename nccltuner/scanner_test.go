@@ -222,6 +222,24 @@ func TestScanWaitsForTheCreator(t *testing.T) {
 	x.expect(x.s.Scan, "+comm-0000000000000001.shm +ring-3-4.shm")
 }
 
+// A file that was mapped while its creator still made it longer is no torn one.
+func TestFileThatGrewIsNotReady(t *testing.T) {
+	x := newScanTest(t)
+	whole := newRingBytes(Process{1, 1}, 64)
+	for size, want := range map[int]error{len(whole): ErrNotReady, len(whole) - 64: ErrTorn} {
+		putFile(t, x.d, ringName(Process{1, 1}), whole[:len(whole)-64])
+		m, err := mapFile(x.d.fd, ringName(Process{1, 1}), x.d.uid, RingBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		putFile(t, x.d, ringName(Process{1, 1}), whole[:size])
+		_, err = newRing(m, Process{1, 1})
+		if got := refused(x.d.fd, m, err); !errors.Is(err, ErrTorn) || !errors.Is(got, want) || want == ErrNotReady && errors.Is(got, ErrTorn) {
+			t.Errorf("%d bytes of %d by then: %v", size, len(whole), got)
+		}
+	}
+}
+
 func TestScanSaysThatTheDirectoryIsGone(t *testing.T) {
 	x := newScanTest(t)
 	if err := os.Remove(x.d.Path()); err != nil {

@@ -90,6 +90,17 @@ func mapFile(dirFD int, name string, uid uint32, maxSize int64) (*mapping, error
 	return &mapping{name, stampOf(&st).id, data, true}, nil
 }
 
+// refused closes a mapping that is not used and says why. A file that grew behind mapFile's look was being made, and is whole by now.
+func refused(dirFD int, m *mapping, why error) error {
+	var st unix.Stat_t
+	size := int64(len(m.data))
+	_ = m.close() // the reason why is what the caller needs
+	if errors.Is(why, ErrTorn) && unix.Fstatat(dirFD, m.name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Size > size {
+		why = ErrNotReady
+	}
+	return fmt.Errorf("opening %s: %w", m.name, why)
+}
+
 func (m *mapping) close() error {
 	data, mapped := m.data, m.mapped
 	m.data, m.mapped = nil, false
