@@ -45,7 +45,8 @@ fakegpu: ## stand-ins for libcuda and libnccl in .cache/fakegpu, for tests
 PURE := ./actions ./state ./agents ./tuner ./tuner/tunersim ./docs
 # So do these, which compute for long, and of which TestThreads in models/train has all that goroutines share.
 COMPUTING := ^(TestResumedRunHasTheSameBytes|TestActorImproves|TestActorGoesOnFromImitation|TestHeldOutFigures|TestMovesToFewer(Contexts|CTAs)AndBack|TestWhatTheCorePublishesHasRoom)$$
-GOTESTSUM := go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg
+# In the background of a script these signals are ignored, and by all that is started there: tests send them.
+GOTESTSUM := env --default-signal=INT,QUIT go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg
 # Without vet, which lint has asked, and without what debuggers want. Where other things keep the machine busy (a load of 30 on two CPUs) ten minutes are not enough.
 GOTEST := -vet=off -count=1 -timeout 25m '-ldflags=-s -w'
 unit: pure computing race ## Go and C tests, all but the core's with the race detector, and their number
