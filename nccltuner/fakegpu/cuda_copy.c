@@ -26,7 +26,7 @@ static CUresult enqueue(CUstream stream, const struct job *job) {
   if (fakegpu_current() == NULL || s->context != fakegpu_current()) return CUDA_ERROR_INVALID_CONTEXT;
   if (capture_refuses(s)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   lock_pass(s->context);
-  stream_settle(stream);
+  stream_look(stream);
   queue_add(s, job);
   queue_is_done(s, queue_added(s)); /* begins it: nobody may ever ask after an addition */
   return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Events: what they tell of time is virtual; what they order is kernels between ranks.
+ * Events: what they tell of time is virtual; what they order is jobs of streams.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ FAKEGPU_API CUresult cuEventRecord(CUevent event, CUstream stream) {
 
 FAKEGPU_API CUresult cuEventSynchronize(CUevent event) {
   if (!event->recorded) return 0; /* as CUDA: nothing to wait for */
-  stream_settle(event->stream);
+  stream_look(event->stream);
   queue_wait(event->queue, event->jobs);
   stream_sleep_until(event->busyUntilNs);
   return 0;
@@ -88,12 +88,11 @@ FAKEGPU_API CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUev
   return 0;
 }
 
-/* The stream goes on when all before the event is done. What NCCL has pending before it moves its data now: kernels of this
- * stream run before what NCCL gets from now on. */
+/* The stream goes on when all before the event is done. */
 static void wait_for(CUevent event, CUstream stream) {
   struct CUstream_st *s = stream_of(stream);
   if (!event->recorded || event->queue == s) return;
-  stream_settle(event->stream);
+  stream_look(event->stream);
   if (s->nowNs < event->nowNs) s->nowNs = event->nowNs;
   if (s->busyUntilNs < event->busyUntilNs) s->busyUntilNs = event->busyUntilNs;
   if (event->jobs > 0) queue_add(s, &(struct job){.kind = JOB_AFTER, .after = {event->queue, event->jobs}});

@@ -109,7 +109,6 @@ void module_ended(const struct kernel_launch *launch) {
   __atomic_store_n(&call->stamps->signalNs, (uint64_t)launch->endNs, __ATOMIC_RELAXED);
 }
 
-/* Behind what NCCL has pending, and before what it gets from now on. */
 static void launch(const struct kernel_launch *given, CUstream stream) {
   struct CUstream_st *s = stream_of(stream);
   struct job job = {.kind = JOB_KERNEL, .launch = *given};
@@ -118,7 +117,7 @@ static void launch(const struct kernel_launch *given, CUstream stream) {
   double us = number("FAKEGPU_KERNEL_US", 4), move = bytes / number("FAKEGPU_KERNEL_GBS", 100), sentUs = number("FAKEGPU_KERNEL_SENT_US", us / 2 + move / 2e3);
   read_times(&us, &sentUs);
   double takes = us * 1e3 + move, sent = sentUs * 1e3;
-  stream_make_way();
+  stream_look(NULL);
   job.launch.beginNs = s->nowNs;
   job.launch.sentNs = s->nowNs + (sent < takes ? sent : takes);
   job.launch.endNs = s->nowNs + takes;
@@ -156,7 +155,7 @@ static CUresult launch_nic(CUfunction function, unsigned grid, CUstream stream, 
   if (job.nic.nRanks < 1 || job.nic.nRanks > NIC_MAX_RANKS || (!function->watches && grid < (unsigned)job.nic.nRanks)) return CUDA_ERROR_INVALID_VALUE;
   if (capture_refuses(stream_of(stream))) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (!function->watches && !job.nic.alone) atomic_store(&nicGrid, grid);
-  stream_make_way();
+  stream_look(NULL);
   queue_add(stream_of(stream), &job);
   queue_is_done(stream_of(stream), queue_added(stream_of(stream))); /* begins it */
   return 0;

@@ -20,32 +20,40 @@ static void hold(const uint32_t *word) {
   for (unsigned vain = 0; __atomic_load_n(word, __ATOMIC_ACQUIRE) == 0; vain++) usleep(vain < 20 ? 50 : 500);
 }
 
+/* Under the lock, by the stream's thread, or by one that waits for the stream, which has no grid. */
+static void run_first(struct queue *queue, struct grid *grid) {
+  struct job *job = queue->first;
+  queue->runs = 1;
+  if (job->kind == JOB_AFTER) {
+    while (job->after.stream->queue.done < job->after.jobs) pthread_cond_wait(&changed, &lock);
+  } else {
+    pthread_mutex_unlock(&lock);
+    if (job->kind == JOB_KERNEL) grid_run(grid, &job->launch), module_ended(&job->launch);
+    else if (job->kind == JOB_COPY) copy_run(job);
+    else if (job->kind == JOB_ADD) add_run(job);
+    else if (job->kind == JOB_NIC) nic_run(&job->nic);
+    else if (job->kind == JOB_WATCH) nic_watch(&job->nic);
+    else if (job->kind == JOB_HOLD) hold(job->hold);
+    else if (job->kind == JOB_LET_GO) object_drop(job->object, 1);
+    else if (job->kind == JOB_CALL) job->call.run(job->call.argument);
+    else memory_fill(job->fill.at, job->fill.value, job->fill.bytes);
+    pthread_mutex_lock(&lock);
+  }
+  queue->first = job->next;
+  if (queue->first == NULL) queue->last = NULL;
+  free(job);
+  queue->done++;
+  queue->runs = 0;
+  pthread_cond_broadcast(&changed);
+}
+
 static void *run_jobs(void *stream) {
   struct queue *queue = &((CUstream)stream)->queue;
   struct grid *grid = grid_new();
   pthread_mutex_lock(&lock);
   for (;;) {
-    while (queue->done == queue->wanted) pthread_cond_wait(&queue->begins, &lock);
-    struct job *job = queue->first;
-    if (job->kind == JOB_AFTER) {
-      while (job->after.stream->queue.done < job->after.jobs) pthread_cond_wait(&changed, &lock);
-    } else {
-      pthread_mutex_unlock(&lock);
-      if (job->kind == JOB_KERNEL) grid_run(grid, &job->launch), module_ended(&job->launch);
-      else if (job->kind == JOB_COPY) copy_run(job);
-      else if (job->kind == JOB_ADD) add_run(job);
-      else if (job->kind == JOB_NIC) nic_run(&job->nic);
-      else if (job->kind == JOB_WATCH) nic_watch(&job->nic);
-      else if (job->kind == JOB_HOLD) hold(job->hold);
-      else if (job->kind == JOB_LET_GO) object_drop(job->object, 1);
-      else memory_fill(job->fill.at, job->fill.value, job->fill.bytes);
-      pthread_mutex_lock(&lock);
-    }
-    queue->first = job->next;
-    if (queue->first == NULL) queue->last = NULL;
-    free(job);
-    queue->done++;
-    pthread_cond_broadcast(&changed);
+    while (queue->runs || queue->done == queue->wanted) pthread_cond_wait(&queue->begins, &lock);
+    run_first(queue, grid);
   }
   return NULL;
 }
@@ -62,17 +70,39 @@ static void start_thread(CUstream stream) {
   stream->queue.hasThread = 1;
 }
 
-/* Under the lock: all that was added so far may run. */
-static void begin(void) {
+/* Under the lock: the stream's thread sees to what may run. */
+static void go_on(CUstream stream) {
+  if (stream->queue.runs || stream->queue.done == stream->queue.wanted) return;
+  if (!stream->queue.hasThread) start_thread(stream);
+  else pthread_cond_signal(&stream->queue.begins);
+}
+
+/* Under the lock: all that was added so far may run, and does but for one stream's, which who calls this will wait for. NULL: all does. */
+static void begin(CUstream but) {
   for (CUstream s = all; s != NULL; s = s->queue.other) {
     int more = s->queue.wanted != s->queue.added;
     s->queue.wanted = s->queue.added;
-    if (!s->queue.hasThread) start_thread(s);
-    else if (more) pthread_cond_signal(&s->queue.begins);
+    if (s != but && more) go_on(s);
   }
 }
 
-void queue_add(CUstream stream, const struct job *job) {
+/* Under the lock: a thread that waits runs what it waits for, if it can: most programs wait for each of their calls, and two threads that wake
+ * each other would take longer than a call. */
+static void wait_for(CUstream stream, uint64_t jobs) {
+  struct queue *queue = &stream->queue;
+  while (queue->done < jobs) {
+    int kind = queue->first->kind;
+    if (!queue->runs && (kind == JOB_CALL || kind == JOB_AFTER || kind == JOB_FILL)) {
+      run_first(queue, NULL);
+    } else {
+      go_on(stream);
+      pthread_cond_wait(&changed, &lock);
+    }
+  }
+  go_on(stream);
+}
+
+uint64_t queue_add(CUstream stream, const struct job *job) {
   struct queue *queue = &stream->queue;
   struct job *own = malloc(sizeof *own);
   if (own == NULL) abort();
@@ -88,8 +118,9 @@ void queue_add(CUstream stream, const struct job *job) {
   if (queue->last == NULL) queue->first = own;
   else queue->last->next = own;
   queue->last = own;
-  queue->added++;
+  uint64_t added = ++queue->added;
   pthread_mutex_unlock(&lock);
+  return added;
 }
 
 uint64_t queue_added(CUstream stream) {
@@ -109,25 +140,38 @@ int queue_is_idle(CUstream stream) {
 void queue_wait(CUstream stream, uint64_t jobs) {
   if (jobs == 0) return;
   pthread_mutex_lock(&lock);
-  begin();
-  while (stream->queue.done < jobs) pthread_cond_wait(&changed, &lock);
+  begin(stream);
+  wait_for(stream, jobs);
   pthread_mutex_unlock(&lock);
 }
 
 void queue_wait_context(CUcontext context) {
   pthread_mutex_lock(&lock);
-  begin();
+  CUstream first = all;
+  while (first != NULL && (first->context != context || first->queue.done == first->queue.added)) first = first->queue.other;
+  begin(first);
   /* Streams that come meanwhile are at the list's head; what is added meanwhile may not run yet, and is not waited for. */
-  for (CUstream s = all; s != NULL; s = s->queue.other)
-    for (uint64_t jobs = s->queue.wanted; s->context == context && s->queue.done < jobs;) pthread_cond_wait(&changed, &lock);
+  for (CUstream s = first; s != NULL; s = s->queue.other)
+    if (s->context == context) wait_for(s, s->queue.wanted);
   pthread_mutex_unlock(&lock);
 }
 
 int queue_is_done(CUstream stream, uint64_t jobs) {
   if (jobs == 0) return 1;
   pthread_mutex_lock(&lock);
-  begin();
+  begin(NULL);
   int done = stream->queue.done >= jobs;
   pthread_mutex_unlock(&lock);
   return done;
 }
+
+/* For libnccl. */
+uint64_t fakegpu_job(CUstream stream, void (*run)(void *argument), void *argument) {
+  return queue_add(stream_of(stream), &(struct job){.kind = JOB_CALL, .call = {run, argument}});
+}
+
+void fakegpu_after(CUstream stream, CUstream other, uint64_t jobs) {
+  queue_add(stream_of(stream), &(struct job){.kind = JOB_AFTER, .after = {stream_of(other), jobs}});
+}
+
+void fakegpu_wait(CUstream stream, uint64_t jobs) { queue_wait(stream_of(stream), jobs); }

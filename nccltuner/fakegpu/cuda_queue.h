@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What streams still have to do: kernels that move data between ranks, and what is ordered behind them. Nothing runs until
- * somebody waits or asks; then all streams of the process run at once, each on a thread of its own, for ranks of one process
- * may wait for each other.
+ * What streams still have to do: kernels and collectives that move data between ranks, and what is ordered behind them. Nothing runs until
+ * somebody waits or asks; then all streams of the process run at once, each on a thread of its own or that of who waits for it, for ranks of one
+ * process may wait for each other.
  */
 #ifndef FAKEGPU_CUDA_QUEUE_H
 #define FAKEGPU_CUDA_QUEUE_H
@@ -16,7 +16,7 @@
 
 struct job {
   struct job *next;
-  enum { JOB_KERNEL, JOB_FILL, JOB_AFTER, JOB_COPY, JOB_ADD, JOB_NIC, JOB_WATCH, JOB_HOLD, JOB_LET_GO } kind;
+  enum { JOB_KERNEL, JOB_FILL, JOB_AFTER, JOB_COPY, JOB_ADD, JOB_NIC, JOB_WATCH, JOB_HOLD, JOB_LET_GO, JOB_CALL } kind;
   union {
     struct kernel_launch launch;
     struct { void *at; int value; size_t bytes; } fill;
@@ -25,6 +25,7 @@ struct job {
     struct nic nic; /* of both of the card's kernels */
     const uint32_t *hold; /* until the word is not 0 */
     CUuserObject object;
+    struct { void (*run)(void *argument); void *argument; } call; /* of NCCL's */
     struct { CUstream stream; uint64_t jobs; } after; /* that many of another stream's jobs must be done */
   };
 };
@@ -34,11 +35,12 @@ struct queue {
   uint64_t added, wanted, done; /* jobs: so far; that may run; that ran */
   CUstream other;               /* of all streams that ever had a job */
   int known, hasThread;         /* in that list */
+  int runs;                     /* its first job, in whatever thread */
   pthread_cond_t begins;        /* of the thread, which others' jobs do not wake */
 };
 
 /* Streams are not NULL here. */
-void queue_add(CUstream stream, const struct job *job);
+uint64_t queue_add(CUstream stream, const struct job *job); /* as queue_added behind it */
 uint64_t queue_added(CUstream stream);
 int queue_is_idle(CUstream stream);              /* nothing is left to do; starts nothing */
 void queue_wait(CUstream stream, uint64_t jobs); /* until so many are done */

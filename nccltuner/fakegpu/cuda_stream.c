@@ -13,8 +13,7 @@
 static const double kernelNs = 25e6;          /* virtual: what warms a GPU is over soon */
 static const uint64_t realKernelNs = 1000000; /* a thread that launches without end must not spin */
 static struct CUstream_st homeless = {.nowNs = STREAM_BEGIN_NS}; /* legacy stream of threads without context */
-static void (*settle)(CUstream stream);
-static int (*pending)(void);
+static void (*looked)(CUstream stream);
 static atomic_int loadedStreams;
 
 uint64_t stream_real_now_ns(void) {
@@ -29,17 +28,13 @@ struct CUstream_st *stream_of(CUstream stream) {
 }
 
 double *fakegpu_now_ns(CUstream stream) { return &stream_of(stream)->nowNs; }
-void fakegpu_on_wait(void (*function)(CUstream stream), int (*asks)(void)) { settle = function, pending = asks; }
-void fakegpu_finish(CUstream stream) { queue_wait_context(stream_of(stream)->context); }
+CUstream fakegpu_stream(CUstream stream) { return stream_of(stream); }
+void fakegpu_on_look(void (*function)(CUstream stream)) { looked = function; }
 /* Not by the clock: a load whose thread is kept waiting by a busy machine would come and go. */
 int fakegpu_is_loaded(void) { return atomic_load(&loadedStreams) > 0; }
 
-void stream_settle(CUstream stream) {
-  if (settle != NULL) settle(stream);
-}
-
-void stream_make_way(void) {
-  if (pending != NULL && pending()) settle(NULL);
+void stream_look(CUstream stream) {
+  if (looked != NULL) looked(stream);
 }
 
 void stream_sleep_until(uint64_t untilNs) {
@@ -50,7 +45,7 @@ void stream_sleep_until(uint64_t untilNs) {
 CUresult stream_wait(CUstream stream) {
   struct CUstream_st *s = stream_of(stream);
   if (capture_refuses(s)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  stream_settle(stream);
+  stream_look(stream);
   if (stream == NULL) queue_wait_context(s->context);
   else queue_wait(s, queue_added(s));
   stream_sleep_until(s->busyUntilNs);
@@ -102,7 +97,7 @@ FAKEGPU_API CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address
 FAKEGPU_API CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, size_t bytes, CUstream stream) {
   struct CUstream_st *s = stream_of(stream);
   if (capture_refuses(s)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  stream_settle(stream); /* what comes before it in the stream may write here */
+  stream_look(stream);
   struct job fill = {.kind = JOB_FILL, .fill = {(void *)(uintptr_t)memory, value, bytes}};
   if (!queue_is_idle(s)) queue_add(s, &fill);
   else memory_fill(fill.fill.at, value, bytes);

@@ -31,16 +31,14 @@ struct CUctx_st {
 CUcontext fakegpu_current(void); /* of this thread */
 int device_exists(CUdevice device);
 struct CUstream_st *stream_of(CUstream stream); /* the current context's legacy stream for NULL */
-/* Everything before is done when it returns, NULL: on all streams of the current context; settles what NCCL has pending. */
+/* Everything before is done when it returns, NULL: on all streams of the current context. */
 CUresult stream_wait(CUstream stream);
 /* cuda_lock.c: while a thread keeps a context's lock others do not pass, NULL: there is none. */
 void lock_pass(CUcontext context);
 void lock_keep(CUcontext context);
 void lock_give(CUcontext context);
-/* NCCL's collectives before what comes now into this stream move their data. */
-void stream_settle(CUstream stream);
-/* The same of all streams, if there are any: a kernel comes, which runs before what NCCL has pending. */
-void stream_make_way(void);
+/* What comes now may read or write what NCCL's calls on this stream do, NULL: on any. */
+void stream_look(CUstream stream);
 void stream_sleep_until(uint64_t untilNs); /* real */
 uint64_t stream_real_now_ns(void);
 /* Work of other programs' kind: it takes time, and what it computes nobody looks at. */

@@ -2,7 +2,7 @@
  *
  * Stand-ins for libcuda.so.1 and libnccl.so.2, so that programs that measure NCCL run from end to end without a GPU,
  * with the real plugin in them:
- * - device memory is host memory, a stream does its work in order and at once, a CUDA graph is a list of such work;
+ * - device memory is host memory, a stream does its work in order, a CUDA graph is a list of such work;
  * - NCCL is the rank harness (nccltuner/harness): it loads and calls the plugins as NCCL does and takes costs from a
  *   recorded table;
  * - CUDA's time is virtual: a collective takes what the table says, any other kernel and copies between GPUs 25 ms;
@@ -13,16 +13,16 @@
  * - copies between addresses and the carrier's additions (kernels/carrier) are done in a thread of their stream, in its order,
  *   and virtual memory is shared by descriptors. Its kernel that plays a network card runs from its own source, in threads
  *   of its own, until it ends.
- * What differs from the real ones: data is moved when the host waits for a stream and not before, and of equal
- * collectives that follow each other once, since each would write the same again; other ranks' virtual clocks are not
- * looked at. Of our kernels:
+ * What differs from the real ones: of equal collectives that follow each other data is moved once, since each would write the same again,
+ * unless the thread has looked in between (nccl_jobs.c); other ranks' virtual clocks are not looked at. Of collectives and our kernels:
  * - Nothing runs until the host waits: for a stream, event or context, or in a copy, fill or free that is not asynchronous.
  *   Asking after an event starts them as well, and it is not over before they are. Then all streams of the process run, each
- *   in threads of its own; who waits waits for its stream, or the streams of its context. A process that never waits keeps
- *   its peers waiting.
- * - A launch waits for nobody but a thread that frees memory of the same context, which keeps the context's lock until its kernels are done.
- *   But behind collectives of NCCL's that have not moved their data it has that done first, as has a wait of one stream for another's
- *   event: then peers must get as far.
+ *   in a thread of its own or that of who waits for it; who waits waits for its stream, or the streams of its context. A process that never
+ *   waits keeps its peers waiting.
+ * - A collective waits for nobody, and a launch for nobody but a thread that frees memory of the same context, which keeps the context's lock
+ *   until all is done that the context was given before.
+ * - Collectives that a thread gives to communicators of one GPU, and those of one communicator, keep their order whatever their streams.
+ * Of our kernels:
  * - Of a grid two blocks of two threads run at most, for the kernels give the same with any grid that is the same on all
  *   ranks. So a grid that differs between ranks is not noticed.
  * - A launch is refused (CUDA_ERROR_INVALID_VALUE) where a GPU would overrun memory: more than 64 blocks. A function
@@ -31,8 +31,7 @@
  *   behind all of its work. A wait for an event of another capture, by which captures fork and join, is refused.
  * - IPC handles of memory below 64 KiB are refused, and another process's memory counts as of the device that opened it.
  *
- * - A process may have several ranks of a communicator, in one thread or in one each (nccl_group.c). A thread that waits has the data of
- *   all its ranks moved, for which it has given calls to all of them; another thread's it does not move.
+ * - A process may have several ranks of a communicator, in one thread or in one each (nccl_group.c).
  *
  * Environment:
  *   FAKEGPU_TABLE        CSV of recorded costs; needs AllReduce. AllToAll, which no tuner is asked about, costs what
@@ -76,11 +75,14 @@ FAKEGPU_API double *fakegpu_now_ns(CUstream stream); /* virtual time at the stre
 FAKEGPU_API int fakegpu_capturing(CUstream stream);
 /* Only while the stream captures: the graph takes the work. */
 FAKEGPU_API void fakegpu_capture(CUstream stream, struct fakegpu_work *work);
-/* settle is called before the host sees what a stream did, NULL: what any did. pending: whether there is anything to do. */
-FAKEGPU_API void fakegpu_on_wait(void (*settle)(CUstream stream), int (*pending)(void));
-/* Kernels between ranks that were launched before, on any stream of the same context, are done when it returns: what NCCL
- * has pending comes behind them. */
-FAKEGPU_API void fakegpu_finish(CUstream stream);
+FAKEGPU_API CUstream fakegpu_stream(CUstream stream); /* never NULL: of the context that is current */
+/* Calls run in the stream's thread when what the stream was given before is done. How many jobs the stream has had with it. */
+FAKEGPU_API uint64_t fakegpu_job(CUstream stream, void (*run)(void *argument), void *argument);
+/* What the stream is given from now on comes behind so many jobs of another. */
+FAKEGPU_API void fakegpu_after(CUstream stream, CUstream other, uint64_t jobs);
+FAKEGPU_API void fakegpu_wait(CUstream stream, uint64_t jobs); /* until so many are done */
+/* looked is called in the thread whose wait, copy, fill or kernel depends on what a stream did, NULL: on what any did. */
+FAKEGPU_API void fakegpu_on_look(void (*looked)(CUstream stream));
 /* told is called in a thread that asked after an event, with the virtual time at which it was over; 0: it is not. */
 FAKEGPU_API void fakegpu_on_query(void (*told)(double nowNs));
 /* Kernels or copies that are not NCCL's were launched, and the host has not waited for their stream since. */

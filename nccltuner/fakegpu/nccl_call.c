@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A collective from the API to its end: the harness asks the tuner and prices what ran, the stream's virtual time
- * advances, and the data waits until the host looks.
+ * advances, and a job of the stream is to move the data (nccl_jobs.c).
  */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "nccl_fake.h"
 
@@ -14,13 +12,6 @@
  * then replays at 39-45 us in place of 9.2 (NCCL 2.28.9 and 2.32.3, 4x H200, 2026-11). */
 static const double watchedGraphNs = 30000;
 static const double untabledNs = 10000; /* AllToAll where the table has no AllGather */
-
-/* Ranks of one communicator that this thread has given calls whose data is to be moved: several, each on a stream of its own, where
- * it drives several GPUs. */
-static _Thread_local struct {
-  int n;
-  struct ncclComm *comms[MAX_HARNESS_RANKS];
-} pending;
 
 static uint64_t bytes_of(const struct ncclComm *comm, const struct call *call) {
   int whole = call->func == FUNC_ALLREDUCE || call->func == FUNC_BROADCAST || call->func == FUNC_REDUCE;
@@ -55,59 +46,6 @@ static struct item *item_of(struct ncclComm *comm, struct phase *phase, const st
   item->count = asBytes ? call->count * nccl_type_bytes(call->type) : call->count;
   if (!asBytes) item->datatype = type;
   return item;
-}
-
-static void *settle_comm(void *pendingComm) {
-  struct ncclComm *comm = pendingComm;
-  fakegpu_finish(comm->stream);
-  for (int i = 0; i < comm->numPending; i++) {
-    while (comm->pending[i].hangs) pause();
-    nccl_exchange(comm, &comm->pending[i]);
-  }
-  comm->numPending = 0;
-  return NULL;
-}
-
-/* The ranks need each other's data: all but one in threads of their own. */
-void nccl_settle(CUstream stream) {
-  pthread_t threads[MAX_HARNESS_RANKS];
-  int n = pending.n, mine = stream == NULL;
-  for (int i = 0; i < n; i++) mine |= pending.comms[i]->stream == stream; /* a load waits for its own stream */
-  if (!mine || n == 0) return;
-  pending.n = 0;
-  for (int i = 1; i < n; i++)
-    if (pthread_create(&threads[i], NULL, settle_comm, pending.comms[i]) != 0) abort(); /* a test's machine is out of threads */
-  settle_comm(pending.comms[0]);
-  for (int i = 1; i < n; i++) pthread_join(threads[i], NULL);
-}
-
-int nccl_has_pending(void) { return pending.n > 0; }
-
-static int is_pending(const struct ncclComm *comm) {
-  for (int i = 0; i < pending.n; i++)
-    if (pending.comms[i] == comm) return 1;
-  return 0;
-}
-
-static int equal(const struct call *a, const struct call *b) {
-  return a->func == b->func && a->send == b->send && a->recv == b->recv && a->count == b->count && a->type == b->type &&
-         a->op == b->op && a->root == b->root;
-}
-
-/* A call equal to the one before it writes the same again; every rank drops it alike. Ranks of one thread settle at the same call, for
- * all of them make the same ones. */
-static void add_pending(struct ncclComm *comm, const struct launched *launched) {
-  int sameStream = comm->stream == launched->call.stream, isPending = is_pending(comm);
-  int other = pending.n > 0 && pending.comms[0]->comm.commId != comm->comm.commId, n = comm->numPending;
-  int again = isPending && sameStream && n > 0 && equal(&comm->pending[n - 1].call, &launched->call);
-  if (other || (isPending && !sameStream) || (n == MAX_PENDING && !again)) nccl_settle(NULL);
-  n = comm->numPending - (comm->numPending > 0 && again);
-  int hung = n < comm->numPending && comm->pending[n].hangs;
-  comm->pending[n] = *launched;
-  comm->pending[n].hangs |= hung;
-  comm->numPending = n + 1;
-  comm->stream = launched->call.stream;
-  if (!is_pending(comm)) pending.comms[pending.n++] = comm;
 }
 
 static double load_factor(void) {
@@ -148,7 +86,7 @@ static void replay(struct fakegpu_work *work, CUstream stream) {
   timeline_call(&comm->rank.timeline, &comm->options.model, 0, draw, comm->rank.rank, comm->plan->nRanks, comm->calls,
                 bytes_of(comm, &launched.call), launched.costNs);
   end_on(comm, stream, launched.costNs * (load_factor() - 1));
-  add_pending(comm, &launched);
+  nccl_give(comm, &launched);
 }
 
 static void release(struct fakegpu_work *work) { free(work); }
@@ -178,6 +116,7 @@ static double all_to_all_ns(struct ncclComm *comm, const struct call *call) {
 ncclResult_t nccl_append(struct ncclComm *comm, const struct call *call, struct appended *out) {
   ncclResult_t result = check(comm, call);
   *out = (struct appended){.call = *call, .as = fakegpu_capturing(call->stream) ? CALL_CAPTURE : CALL_RUN_TIMED};
+  out->call.stream = fakegpu_stream(call->stream); /* of the context that is current now: a group may end in another */
   if (result != 0 || call->count == 0 || call->func == FUNC_ALLTOALL) return result;
   out->phase = phase_of(comm);
   out->item = item_of(comm, out->phase, call);
@@ -222,7 +161,7 @@ ncclResult_t nccl_run(struct ncclComm *comm, const struct appended *appended) {
   launched.skips = (faults & FAULT_SKIP) != 0;
   if (capturing) return capture(comm, &launched, ran.nChannels);
   end_on(comm, call->stream, ran.costNs * (load_factor() - 1));
-  add_pending(comm, &launched);
+  nccl_give(comm, &launched);
   return 0;
 }
 

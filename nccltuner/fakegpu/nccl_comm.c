@@ -72,7 +72,7 @@ __attribute__((constructor)) static void set_version(void) {
   char error[512];
   if (read_options(&options, error, sizeof error) == 0)
     nccl_version_set(options.ncclVersion, options.maxTunerAbi, options.maxProfilerAbi);
-  fakegpu_on_wait(nccl_settle, nccl_has_pending);
+  fakegpu_on_look(nccl_looked);
   fakegpu_on_query(tell);
 }
 
@@ -99,15 +99,16 @@ static void path_of(const ncclUniqueId *id, const char *what, char *path, size_t
   snprintf(path, size, "%s/fakegpu-%016llx.%s", dir == NULL ? "/dev/shm" : dir, (unsigned long long)name, what);
 }
 
-static ncclResult_t map_shared(struct ncclComm *comm, int nRanks, const char *path) {
-  comm->sharedBytes = (size_t)nRanks * (64 + 2 * CHUNK_BYTES);
+static ncclResult_t map_shared(struct ncclComm *comm, int nRanks, int rank, const char *path) {
+  size_t bytes = (size_t)nRanks * (HOST_BYTES + STEPS_BYTES + SHOWN_BYTES + 2 * CHUNK_BYTES);
+  char *shared = MAP_FAILED;
   int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd >= 0 && ftruncate(fd, (off_t)comm->sharedBytes) == 0) {
-    comm->shared = mmap(NULL, comm->sharedBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (comm->shared == MAP_FAILED) comm->shared = NULL;
-  }
+  if (fd >= 0 && ftruncate(fd, (off_t)bytes) == 0) shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (fd >= 0) close(fd);
-  return comm->shared != NULL ? 0 : nccl_fail(ncclSystemError, "%s: %s: set FAKEGPU_DIR", path, strerror(errno));
+  if (shared == MAP_FAILED) return nccl_fail(ncclSystemError, "%s: %s: set FAKEGPU_DIR", path, strerror(errno));
+  comm->shared = shared;
+  comm->mover = nccl_mover_new(rank, nRanks, shared, bytes);
+  return comm->mover != NULL ? 0 : nccl_fail(ncclSystemError, "out of memory");
 }
 
 /* Nodes are told apart by NCCL_HOSTID alone. */
@@ -115,7 +116,7 @@ static int count_nodes(struct ncclComm *comm, int nRanks) {
   int nodes = 0;
   for (int r = 0; r < nRanks; r++) {
     int seen = 0;
-    for (int q = 0; q < r && !seen; q++) seen = strncmp(comm->shared + 64 * r, comm->shared + 64 * q, 64) == 0;
+    for (int q = 0; q < r && !seen; q++) seen = strncmp(comm->shared + HOST_BYTES * r, comm->shared + HOST_BYTES * q, HOST_BYTES) == 0;
     nodes += !seen;
   }
   return nodes;
@@ -130,9 +131,9 @@ static ncclResult_t meet(struct ncclComm *comm, int nRanks, int rank, const nccl
   comm->sync = sync_open(syncPath, nRanks, 0, nRanks, error, sizeof error);
   if (comm->sync == NULL || sync_enter(comm->sync, rank, error, sizeof error) != 0)
     return nccl_fail(ncclInvalidArgument, "%s", error);
-  ncclResult_t result = map_shared(comm, nRanks, dataPath);
+  ncclResult_t result = map_shared(comm, nRanks, rank, dataPath);
   if (result != 0) return result;
-  snprintf(comm->shared + 64 * rank, 64, "%s", host == NULL ? "" : host);
+  snprintf(comm->shared + HOST_BYTES * rank, HOST_BYTES, "%s", host == NULL ? "" : host);
   if (sync_barrier(comm->sync, rank, ++comm->barriers, -1, error, sizeof error) != 0)
     return nccl_fail(ncclRemoteError, "%s", error);
   if (rank == 0) {
@@ -166,10 +167,9 @@ static ncclResult_t prepare(struct ncclComm *comm, int nRanks, int nNodes, int r
   comm->rank = (struct rank){.plan = comm->plan, .sync = comm->sync, .rank = rank, .commName = name};
   timeline_init(&comm->rank.timeline, &comm->options.model, rank);
   comm->rank.sums = calloc(2 * MAX_ITEMS, sizeof *comm->rank.sums); /* of two phases */
-  comm->sums = malloc(CHUNK_BYTES * sizeof *comm->sums); /* written before it is read */
   comm->rank.proxy = proxy_start(comm->options.proxyLag);
   if (comm->options.ncclVersion >= 23100) comm->rank.kernels = proxy_start(comm->options.proxyLag);
-  if (comm->rank.sums == NULL || comm->sums == NULL || comm->rank.proxy == NULL)
+  if (comm->rank.sums == NULL || comm->rank.proxy == NULL)
     return nccl_fail(ncclSystemError, "out of memory or threads");
   if (comm_create_as(&comm->comm, &comm->rank, 0, commId) == 0) return 0;
   return nccl_fail(ncclInternalError, "%s", comm->rank.error);
@@ -211,7 +211,6 @@ FAKEGPU_API ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank) {
 }
 
 static ncclResult_t end(ncclComm_t comm) {
-  nccl_settle(NULL);
   proxy_drain(comm->rank.proxy);
   if (comm->rank.kernels != NULL) proxy_drain(comm->rank.kernels);
   int failed = comm_destroy(&comm->comm, &comm->rank);
@@ -219,11 +218,10 @@ static ncclResult_t end(ncclComm_t comm) {
   proxy_stop(comm->rank.proxy);
   if (comm->rank.kernels != NULL) proxy_stop(comm->rank.kernels);
   sync_leave(comm->sync, comm->rank.rank, 0);
-  munmap(comm->shared, comm->sharedBytes);
+  nccl_mover_drop(comm->mover);
   plan_free(comm->plan);
   free(comm->plan);
   free(comm->rank.sums);
-  free(comm->sums);
   free(comm->sync);
   free(comm);
   return failed ? ncclInternalError : 0;
@@ -239,8 +237,12 @@ static int is_alone(const struct ncclComm *comm) {
  * it destroys one after the other all the same (gputest/asked, 2 H100). */
 FAKEGPU_API ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (nccl_version() >= 23203 && is_alone(comm)) nccl_barrier(comm);
+  nccl_finish(comm);
   return end(comm);
 }
 
-/* What waits for other ranks in a thread of its own keeps what it has. */
-FAKEGPU_API ncclResult_t ncclCommAbort(ncclComm_t comm) { return comm->busy == NCCL_IN_PROGRESS || comm->plan == NULL ? 0 : end(comm); }
+/* It waits for nobody: jobs give up in their own time. What waits for other ranks in a thread of its own keeps what it has. */
+FAKEGPU_API ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  if (comm->mover != NULL) atomic_store(&comm->mover->aborted, 1);
+  return comm->busy == NCCL_IN_PROGRESS || comm->plan == NULL ? 0 : end(comm);
+}

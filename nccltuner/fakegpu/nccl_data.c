@@ -3,15 +3,42 @@
  * Moves data between the processes of a communicator: chunk by chunk every rank shows its send buffer in shared memory
  * and takes from all of them what is its own. Sums are taken in the order of ranks, on every rank alike.
  */
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "nccl_fake.h"
 
-/* Two chunks a rank, by turns: a rank that writes the one of step n+2 has passed the barrier of step n+1, so all have
+/* Two chunks a rank, by turns: a rank that writes the one of step n+2 has met the others in step n+1, so all have
  * read the one of step n. */
-static char *chunk_of(struct ncclComm *comm, int rank) {
-  size_t ranks = (size_t)comm->plan->nRanks, turn = comm->steps & 1;
-  return comm->shared + 64 * ranks + (turn * ranks + (size_t)rank) * CHUNK_BYTES;
+static char *chunk_of(const struct mover *mover, int rank) {
+  size_t ranks = (size_t)mover->nRanks, turn = mover->steps & 1;
+  return mover->shared + (HOST_BYTES + STEPS_BYTES + SHOWN_BYTES) * ranks + (turn * ranks + (size_t)rank) * CHUNK_BYTES;
+}
+
+/* Steps in which a rank has shown what it sends. */
+static atomic_ullong *steps_of(const struct mover *mover, int rank) {
+  return (atomic_ullong *)(mover->shared + HOST_BYTES * (size_t)mover->nRanks + STEPS_BYTES * (size_t)rank);
+}
+
+/* Machines have more ranks than CPUs. */
+static void nap(unsigned round) {
+  if (round < 32) sched_yield();
+  else usleep(round < 1000 ? 50 : 1000);
+}
+
+/* False: the communicator was aborted. Where a rank is gone only that ends it, as it ends NCCL's kernels. */
+static int meet(const struct mover *mover) {
+  unsigned round = 0;
+  atomic_store_explicit(steps_of(mover, mover->rank), mover->steps + 1, memory_order_release);
+  for (int r = 0; r < mover->nRanks; r++) {
+    while (atomic_load_explicit(steps_of(mover, r), memory_order_acquire) <= mover->steps) {
+      if (atomic_load(&mover->aborted)) return 0;
+      nap(round++);
+    }
+  }
+  return 1;
 }
 
 static float widen(uint16_t half) {
@@ -45,15 +72,15 @@ static void fold(float *into, const float *from, size_t n, int op) {
 }
 
 /* bytes from offset of everybody's chunk, reduced to one. */
-static void reduce(struct ncclComm *comm, const struct call *call, char *to, size_t offset, size_t bytes) {
-  float *sum = comm->sums, *next = comm->sums + CHUNK_BYTES / 2;
+static void reduce(const struct mover *mover, const struct call *call, char *to, size_t offset, size_t bytes) {
+  float *sum = mover->sums, *next = mover->sums + CHUNK_BYTES / 2;
   size_t n = bytes / nccl_type_bytes(call->type);
-  widen_all(sum, chunk_of(comm, 0) + offset, n, call->type);
-  for (int r = 1; r < comm->plan->nRanks; r++) {
-    widen_all(next, chunk_of(comm, r) + offset, n, call->type);
+  widen_all(sum, chunk_of(mover, 0) + offset, n, call->type);
+  for (int r = 1; r < mover->nRanks; r++) {
+    widen_all(next, chunk_of(mover, r) + offset, n, call->type);
     fold(sum, next, n, call->op);
   }
-  if (call->op == ncclAvg) for (size_t i = 0; i < n; i++) sum[i] /= (float)comm->plan->nRanks;
+  if (call->op == ncclAvg) for (size_t i = 0; i < n; i++) sum[i] /= (float)mover->nRanks;
   narrow_all(to, sum, n, call->type);
 }
 
@@ -65,18 +92,18 @@ static size_t overlap(size_t at, size_t bytes, size_t from, size_t to, size_t *o
 }
 
 /* Takes what is this rank's out of chunks that hold [at, at + bytes) of every send buffer. */
-static void take(struct ncclComm *comm, const struct call *call, size_t at, size_t bytes) {
-  int rank = comm->rank.rank, nRanks = comm->plan->nRanks;
+static void take(const struct mover *mover, const struct call *call, size_t at, size_t bytes) {
+  int rank = mover->rank, nRanks = mover->nRanks;
   size_t share = call->count * nccl_type_bytes(call->type), offset, mine;
   char *recv = call->recv;
   switch (call->func) {
-    case FUNC_BROADCAST: memcpy(recv + at, chunk_of(comm, call->root), bytes); return;
+    case FUNC_BROADCAST: memcpy(recv + at, chunk_of(mover, call->root), bytes); return;
     case FUNC_REDUCE:
-      if (rank == call->root) reduce(comm, call, recv + at, 0, bytes);
+      if (rank == call->root) reduce(mover, call, recv + at, 0, bytes);
       return;
-    case FUNC_ALLREDUCE: reduce(comm, call, recv + at, 0, bytes); return;
+    case FUNC_ALLREDUCE: reduce(mover, call, recv + at, 0, bytes); return;
     case FUNC_ALLGATHER:
-      for (int r = 0; r < nRanks; r++) memcpy(recv + (size_t)r * share + at, chunk_of(comm, r), bytes);
+      for (int r = 0; r < nRanks; r++) memcpy(recv + (size_t)r * share + at, chunk_of(mover, r), bytes);
       return;
     default: break;
   }
@@ -84,23 +111,46 @@ static void take(struct ncclComm *comm, const struct call *call, size_t at, size
   mine = overlap(at, bytes, from, from + share, &offset);
   if (mine == 0) return;
   if (call->func == FUNC_REDUCESCATTER) {
-    reduce(comm, call, recv + (at + offset - from), offset, mine);
+    reduce(mover, call, recv + (at + offset - from), offset, mine);
     return;
   }
   for (int r = 0; r < nRanks; r++)
-    memcpy(recv + (size_t)r * share + (at + offset - from), chunk_of(comm, r) + offset, mine);
+    memcpy(recv + (size_t)r * share + (at + offset - from), chunk_of(mover, r) + offset, mine);
 }
 
-void nccl_exchange(struct ncclComm *comm, const struct launched *launched) {
-  const struct call *call = &launched->call;
+/* Bytes that this rank gets. */
+static size_t got(const struct mover *mover, const struct call *call) {
+  int parts = call->func == FUNC_ALLGATHER || call->func == FUNC_ALLTOALL ? mover->nRanks : 1;
+  return call->func == FUNC_REDUCE && mover->rank != call->root ? 0 : (size_t)parts * call->count * nccl_type_bytes(call->type);
+}
+
+static int move(struct mover *mover, const struct call *call) {
   int scattered = call->func == FUNC_REDUCESCATTER || call->func == FUNC_ALLTOALL;
-  size_t total = call->count * nccl_type_bytes(call->type) * (scattered ? (size_t)comm->plan->nRanks : 1);
+  size_t total = call->count * nccl_type_bytes(call->type) * (scattered ? (size_t)mover->nRanks : 1);
   for (size_t at = 0; at < total; at += CHUNK_BYTES) {
     size_t bytes = total - at < CHUNK_BYTES ? total - at : CHUNK_BYTES;
-    memcpy(chunk_of(comm, comm->rank.rank), (const char *)call->send + at, bytes);
-    nccl_barrier(comm);
-    if (!launched->skips) take(comm, call, at, bytes);
-    comm->steps++;
+    memcpy(chunk_of(mover, mover->rank), (const char *)call->send + at, bytes);
+    if (!meet(mover)) return 0;
+    take(mover, call, at, bytes);
+    mover->steps++;
   }
-  if (launched->spoils) *(char *)call->recv ^= 1;
+  return 1;
+}
+
+void nccl_exchange(struct mover *mover, const struct launched *launched, int again) {
+  struct call call = launched->call;
+  if (!again) {
+    free(mover->kept);
+    mover->kept = launched->skips ? malloc(got(mover, &call) + 1) : NULL;
+    if (mover->kept != NULL) call.recv = mover->kept;
+    mover->spoilt = 0;
+    if (!move(mover, &call)) return;
+  }
+  if (mover->kept != NULL && !launched->skips) {
+    memcpy(launched->call.recv, mover->kept, got(mover, &call));
+    free(mover->kept);
+    mover->kept = NULL;
+  }
+  if (launched->spoils != mover->spoilt) *(char *)launched->call.recv ^= 1;
+  mover->spoilt = launched->spoils;
 }

@@ -13,8 +13,8 @@
 #include "fakegpu.h"
 
 enum { FUNC_ALLTOALL = NUM_FUNCS }; /* no function of tuners */
-#define CHUNK_BYTES (256u << 10)    /* of one rank in the shared memory */
-#define MAX_PENDING 64
+/* The memory in which ranks meet: of each of them its host's name, how far its jobs are, what it shows of itself (nccl_gin.c), and two chunks. */
+enum { HOST_BYTES = 64, STEPS_BYTES = 64, SHOWN_BYTES = 128, CHUNK_BYTES = 256 << 10 };
 #define MAX_WINDOWS 16 /* of a communicator */
 enum { NCCL_IN_PROGRESS = 7 }; /* ncclInProgress */
 
@@ -44,6 +44,20 @@ struct launched {
   int hangs, spoils, skips;
 };
 
+/* What jobs use, which may be there for longer than their communicator. */
+struct mover {
+  atomic_uint references; /* the communicator's, and one of each job */
+  atomic_int aborted;     /* jobs give up */
+  int rank, nRanks;
+  char *shared;
+  size_t sharedBytes;
+  struct moving *waiting; /* its last job, if that has not begun */
+  uint64_t steps;         /* of jobs, so far; from here on theirs, one at a time: */
+  float *sums;            /* two chunks of CHUNK_BYTES / 2 numbers */
+  int spoilt;             /* the last result */
+  char *kept;             /* the last result, where it was not to be written; NULL: it was */
+};
+
 struct ncclComm {
   struct options options;
   struct plan *plan;
@@ -51,17 +65,17 @@ struct ncclComm {
   struct comm comm;
   int nth; /* of this process, from 0 */
   struct sync *sync;
-  uint64_t barriers, steps; /* of this communicator so far */
+  uint64_t barriers; /* of this communicator's host threads so far */
   uint64_t calls, replays;
-  char *shared; /* host names, then two chunks of every rank */
-  size_t sharedBytes;
+  char *shared; /* the mover's */
   CUcontext context; /* of the thread that made it; of one that does not block: nccl_gin.c */
   atomic_int busy;   /* of GIN: a step is under way, or what it came to */
   struct ncclWindow windows[MAX_WINDOWS];
-  float *sums; /* two chunks of CHUNK_BYTES / 2 numbers */
-  CUstream stream; /* of what is pending */
-  int numPending;
-  struct launched pending[MAX_PENDING];
+  struct mover *mover;
+  struct launched last; /* given */
+  CUstream stream;      /* of the last job, */
+  uint64_t jobs;        /* so many there with it; 0: none yet */
+  uint64_t look;        /* nccl_jobs.c */
 };
 
 /* nccl_comm.c */
@@ -93,16 +107,21 @@ struct appended {
 ncclResult_t nccl_append(struct ncclComm *comm, const struct call *call, struct appended *out);
 ncclResult_t nccl_run(struct ncclComm *comm, const struct appended *appended);
 ncclResult_t nccl_call(struct ncclComm *comm, const struct call *call);
-void nccl_settle(CUstream stream); /* NULL: all streams */
-int nccl_has_pending(void);
+
+/* nccl_jobs.c */
+struct mover *nccl_mover_new(int rank, int nRanks, char *shared, size_t bytes); /* takes the memory; NULL: there is none */
+void nccl_mover_drop(struct mover *mover);
+void nccl_give(struct ncclComm *comm, const struct launched *launched);
+void nccl_looked(CUstream stream); /* fakegpu_on_look */
+void nccl_finish(struct ncclComm *comm); /* waits for all that it was given */
 
 /* nccl_group.c: of the thread's group. */
 int nccl_in_group(void);
 ncclResult_t nccl_group_append(struct ncclComm *comm, const struct call *call);
 ncclResult_t nccl_group_make(ncclComm_t *out, int nRanks, const ncclUniqueId *id, int rank);
 
-/* nccl_data.c: moves what one collective moves, but for what goes wrong with this rank's result. */
-void nccl_exchange(struct ncclComm *comm, const struct launched *launched);
+/* nccl_data.c: moves what one collective moves, but for what goes wrong with this rank's result. again: that has been moved. */
+void nccl_exchange(struct mover *mover, const struct launched *launched, int again);
 
 /* nccl_fault.c */
 struct fault_point { int rank, comm, func, algo, proto; uint64_t call, bytes; };

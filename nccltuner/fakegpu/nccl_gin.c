@@ -116,8 +116,8 @@ struct shown { /* of a rank, in the memory in which ranks meet */
 /* contexts: which all ranks have to ask for alike: NCCL has no word for it, and its plugins would connect other queues. */
 static ncclResult_t share(struct ncclComm *comm, char *own, char **of, int contexts) {
   int n = comm->plan->nRanks, failed = 0;
-  struct shown *all = (struct shown *)(comm->shared + 64 * n), *mine = &all[comm->rank.rank];
-  _Static_assert(sizeof(struct shown) * MAX_HARNESS_RANKS <= CHUNK_BYTES, "all fit into the first chunk");
+  struct shown *all = (struct shown *)(comm->shared + (HOST_BYTES + STEPS_BYTES) * n), *mine = &all[comm->rank.rank];
+  _Static_assert(sizeof(struct shown) <= SHOWN_BYTES, "it has room");
   nccl_barrier(comm);
   failed = cuIpcGetMemHandle(&mine->handle, (CUdeviceptr)(uintptr_t)own) != 0;
   mine->at = (uintptr_t)own;
@@ -148,7 +148,6 @@ static ncclResult_t make_window(const struct step *step) {
 static ncclResult_t register_window(struct ncclComm *comm, void *memory, size_t bytes, struct fake_window **window, int flags) {
   *window = NULL;
   if (memory == NULL || bytes == 0) return nccl_fail(ncclInvalidArgument, "invalid pointer %p / size %zu", memory, bytes);
-  nccl_settle(NULL);
   nccl_barrier(comm);
   for (int i = 0; i < MAX_WINDOWS && *window == NULL; i++) {
     if (comm->windows[i].bytes > 0) continue;
@@ -180,7 +179,7 @@ FAKEGPU_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, struct fake_w
 static int lsa_size(const struct ncclComm *comm) {
   int n = comm->plan->nRanks, size = 0;
   for (int r = 0, first = 0; r < n; r++) {
-    if (r + 1 < n && strncmp(comm->shared + 64 * r, comm->shared + 64 * (r + 1), 64) == 0) continue;
+    if (r + 1 < n && strncmp(comm->shared + HOST_BYTES * r, comm->shared + HOST_BYTES * (r + 1), HOST_BYTES) == 0) continue;
     for (int run = r + 1 - first; run != 0;) {
       int rest = size % run;
       size = run;

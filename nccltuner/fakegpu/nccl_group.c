@@ -175,7 +175,7 @@ static ncclResult_t run_broadcasts(struct ncclComm *comm) {
   }
 }
 
-/* All of one communicator's ranks in their order, then the next one's, which waits for it on whatever stream (nccl_call.c): so ranks that
+/* All of one communicator's ranks in their order, then the next one's, which waits for it on whatever stream (nccl_jobs.c): so ranks that
  * have two in two orders wait for each other for ever, as those do that have them on one stream of a GPU. */
 static ncclResult_t run_calls(void) {
   ncclResult_t result = 0;

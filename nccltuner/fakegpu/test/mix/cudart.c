@@ -81,7 +81,7 @@ LACKS(cudaGraphConditionalHandleCreate, (cudaGraphConditionalHandle *handle, cud
 LACKS(cudaGraphAddNode, (cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *nodes, const cudaGraphEdgeData *edges, size_t n, struct cudaGraphNodeParams *params))
 
 enum { INVALID_USAGE = 5 }; /* ncclResult_t */
-/* NCCL's waits for its calls, whose data the stand-in moves when somebody waits. */
+/* NCCL's waits for its calls. */
 API int ncclCommFinalize(void *comm) {
   (void)comm;
   return (int)cuCtxSynchronize();
