@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -205,6 +206,9 @@ func (h *host) firstPlan(run string, buckets []BucketResult) bool {
 
 // Killed or stopped, what was settled is in the store, which is sound.
 func TestLiveKilledAndStopped(t *testing.T) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // else the program inherits that these tests run under nohup
+	defer signal.Stop(hangups)
 	for _, signal := range []syscall.Signal{unix.SIGKILL, unix.SIGINT, unix.SIGHUP} {
 		h := newHost(t, "h200x4-nvlink-quiet")
 		cmd, out, said := h.command("calibrate", "--store", h.path("s.db"), "--ranks", "4", "--max", "4M", "--budget", "5m")

@@ -3,6 +3,7 @@ package paired
 import (
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -60,6 +61,9 @@ func TestLiveFaults(t *testing.T) {
 }
 
 func TestLiveStopped(t *testing.T) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // else the program inherits that these tests run under nohup
+	defer signal.Stop(hangups)
 	args := []string{"--collectives", "AllReduce", "--sizes", "1K", "--phases", "network:50s,quiet:50s", "--load-size", "1", "--time", "stream"}
 	var m *machine
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGHUP} { // Ctrl-C and a lost connection
