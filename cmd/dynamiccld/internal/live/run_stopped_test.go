@@ -156,3 +156,37 @@ func TestDaemonStopsUnderARun(t *testing.T) {
 	r.signal(st.PID, syscall.SIGCONT)
 	r.wait("the daemon's end", func() bool { return r.gone(st.PID) })
 }
+
+// A daemon that is killed while a run asks it is none, and the run starts the next one.
+func TestRunWhoseDaemonIsKilledMeanwhile(t *testing.T) {
+	r := newRunRig(t)
+	serve := r.command(r.build.Daemon, "serve", "--dir", r.dir).begin()
+	st := r.daemon("the daemon", anyDaemon)
+	r.signal(st.PID, syscall.SIGSTOP)
+	p := r.run("--", "sh", "-c", "echo $NCCL_TUNER_PLUGIN").begin()
+	time.Sleep(300 * time.Millisecond) // it asks for a second
+	r.signal(st.PID, syscall.SIGKILL)
+	if code := p.end(); code != 0 || !strings.Contains(p.out.String(), "dynamiccl") || strings.Contains(p.err.String(), "plain NCCL") {
+		t.Errorf("exit code %d, plugin %q:\n%s", code, p.out.String(), p.err.String())
+	}
+	serve.end()
+	r.noDaemon()
+}
+
+// What a daemon had learned is where the daemon keeps it, which may be another place than a run's own settings name.
+func TestRunSaysWhoseStore(t *testing.T) {
+	r := newRunRig(t)
+	for store, says := range map[string]string{
+		filepath.Join(r.tmp, "other.db"): "what it had learned is in the store " + filepath.Join(r.tmp, "other.db"),
+		"none":                           "what it had learned is lost with it",
+	} {
+		serve := r.command(r.build.Daemon, "serve", "--dir", r.dir, "--store", store).begin()
+		st := r.daemon("the daemon", anyDaemon)
+		p := r.run("--", "sh", "-c", fmt.Sprintf("kill -9 %d; sleep 0.5", st.PID))
+		if code := p.all(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+		p.wants("what was gained is not known: the daemon has ended; " + says)
+		serve.end()
+	}
+}
