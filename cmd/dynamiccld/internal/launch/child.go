@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -148,7 +149,7 @@ func (c Command) start() (*os.Process, error) {
 }
 
 func (c Command) startIn(environ []string) (*os.Process, error) {
-	path, err := exec.LookPath(c.Args[0])
+	path, err := lookPath(c.Args[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) { // a shell runs what PATH finds in the working directory, too
 		return nil, err
 	}
@@ -163,6 +164,21 @@ func (c Command) startIn(environ []string) (*os.Process, error) {
 		return os.StartProcess(shell, slices.Concat([]string{shell, path}, c.Args[1:]), attr)
 	}
 	return process, err
+}
+
+// lookPath finds a program as execvp(3) does, by which env(1) and other launchers start theirs: without PATH, as behind env -i, it looks
+// where the system's own programs are.
+func lookPath(name string) (path string, err error) {
+	path, err = exec.LookPath(name)
+	if _, set := os.LookupEnv("PATH"); set || !errors.Is(err, exec.ErrNotFound) || strings.ContainsRune(name, '/') {
+		return path, err
+	}
+	for _, dir := range []string{"/bin/", "/usr/bin/"} {
+		if found, failed := exec.LookPath(dir + name); failed == nil {
+			return found, nil
+		}
+	}
+	return path, err
 }
 
 // isBinary says as bash does that a shell must not run a file: a program of another architecture, say, of which it would take bytes for
