@@ -65,7 +65,7 @@ func (a *app) ncclSettings() map[string]string {
 // prepare says what the program's environment needs.
 func (p *program) prepare(a *app, cfg config.Config) launch.Setup {
 	wish := launch.Wish{Dir: cfg.Dir, NoExplore: cfg.NoExplore, FixedNumerics: cfg.Fixed, ScratchMiB: p.scratch, ScratchTotal: p.total,
-		User: a.ncclSettings(), Preload: a.getenv("LD_PRELOAD")}
+		User: a.ncclSettings(), Preload: a.getenv("LD_PRELOAD"), HandedOn: launch.HandedOn(a.environ)}
 	wish.TimesItself = config.SwitchedOn(a.getenv, config.NoGraphsVariable) && config.SwitchedOn(a.getenv, config.KernelEventsVariable)
 	exe, err := os.Executable()
 	if err == nil {

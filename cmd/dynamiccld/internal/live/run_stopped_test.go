@@ -190,3 +190,30 @@ func TestRunSaysWhoseStore(t *testing.T) {
 		serve.end()
 	}
 }
+
+// NCCL_SYM_NOWIN_ENABLE of an outer run, or of a shell that has taken up env, is not the program's where this run would not set it: without
+// the plugin NCCL's device kernels may be wrong, and with --fixed-numerics they add up otherwise.
+func TestRunWithinARunLeavesDeviceKernels(t *testing.T) {
+	r := newRunRig(t)
+	const show = "sh -c 'echo [$NCCL_SYM_NOWIN_ENABLE]'"
+	for before, want := range map[string]string{
+		"":                                   "[1]",
+		"NCCL_SYM_NOWIN_ENABLE=0 ":           "[0]",
+		"DYNAMICCL_FIXED_NUMERICS=true ":     "[0]",
+		"NCCL_PROTO=LL ":                     "[0]",
+		"DYNAMICCL_DIR=/proc/none ":          "[]",
+		"env -u LD_PRELOAD DYNAMICCL_X= ":    "[1]",
+		"NCCL_TUNER_PLUGIN=theirs ":          "[1]",
+		"env -u NCCL_TUNER_PLUGIN NCCL_X=1 ": "[1]",
+	} {
+		daemon := r.build.Daemon
+		for _, line := range []string{`eval "$(` + daemon + ` env 2>/dev/null)"; ` + before + daemon + " run -q -- " + show,
+			daemon + ` run -q -- sh -c "` + before + daemon + ` run -q -- sh -c 'echo [\$NCCL_SYM_NOWIN_ENABLE]'"`} {
+			p := r.command("sh", "-c", line)
+			if code := p.all(); code != 0 || strings.TrimSpace(p.out.String()) != want {
+				t.Errorf("%s: exit code %d, %q, want %q\n%s", line, code, p.out.String(), want, p.err.String())
+			}
+		}
+	}
+	r.noDaemon()
+}
