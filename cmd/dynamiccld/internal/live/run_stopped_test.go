@@ -217,3 +217,18 @@ func TestRunWithinARunLeavesDeviceKernels(t *testing.T) {
 	}
 	r.noDaemon()
 }
+
+// What a run asks for by variables holds for its program alone, as by flags, also where that run starts the daemon that others join.
+func TestRunsVariablesAreItsOwn(t *testing.T) {
+	r := newRunRig(t)
+	first := r.run("-q", "--", "sh", "-c", "echo $DYNAMICCL_NO_EXPLORE $DYNAMICCL_FIXED_NUMERICS; sleep 3")
+	first.Env = append(first.Env, "DYNAMICCL_NO_EXPLORE=1", "DYNAMICCL_FIXED_NUMERICS=true")
+	first.begin()
+	if st := r.daemon("the daemon", anyDaemon); !st.Explore {
+		t.Error("the daemon explores for nobody")
+	}
+	if code := first.end(); code != 0 || first.out.String() != "true true\n" {
+		t.Errorf("exit code %d, the program has %q", code, first.out.String())
+	}
+	r.noDaemon()
+}
