@@ -3,17 +3,40 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
+	"dynamiccl/agents"
 	"dynamiccl/cmd/internal/wholefile"
 )
 
 // room is how much a run writes at most at a time, several times over: weights are half a megabyte, a checkpoint is five
 // times that.
 const room = 16 << 20
+
+// replaceable refuses to write a policy over a file that is none, as where a table's or a script's name was given for it.
+func replaceable(path string) error {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s: %w; name another", path, wholefile.Cause(err))
+	}
+	defer file.Close()
+	begin := make([]byte, 64)
+	n, err := file.Read(begin)
+	if n == 0 { // empty, or what writable has to say something about
+		return nil
+	}
+	if _, _, decoded := agents.DecodePolicy(begin[:n]); err == nil && errors.Is(decoded, agents.ErrForeignPolicy) {
+		return usage{fmt.Errorf("--out would overwrite %s, which is %w: name another file, or remove it", path, agents.ErrForeignPolicy)}
+	}
+	return nil
+}
 
 // writable finds out now, not after 40 minutes, whether a file can be written: its folder is there, lets us write and has
 // room, and no folder has its name.

@@ -42,6 +42,27 @@ func TestUnwritableIsFoundAtTheStart(t *testing.T) {
 	}
 }
 
+// A file that is no policy, as a script or a table whose name was given for one, is left as it is.
+func TestForeignFileIsKept(t *testing.T) {
+	w := newWorld(t)
+	const script = "#!/bin/sh\nexit 0\n"
+	if err := errors.Join(os.WriteFile(w.path("script"), []byte(script), 0o600), os.WriteFile(w.path("empty"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, code := w.run("--synthetic 1 --updates 2 --out $DIR/script")
+	if want := "--out would overwrite " + w.path("script") + ", which is not a policy file: name another file, or remove it"; code != exitUsage || !strings.Contains(stderr, want) {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	if now, err := os.ReadFile(w.path("script")); err != nil || string(now) != script {
+		t.Errorf("the script has %d bytes now, %v", len(now), err)
+	}
+	for range 2 { // the second one replaces a policy
+		if _, stderr, code := w.run("--synthetic 1 --updates 2 --out $DIR/empty"); code != 0 {
+			t.Errorf("exit %d: %s", code, stderr)
+		}
+	}
+}
+
 // A checkpoint or curve that cannot be written costs itself, not the training; a policy that cannot be leaves the
 // checkpoint.
 func TestDiskFailsDuringTraining(t *testing.T) {

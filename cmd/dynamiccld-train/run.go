@@ -58,6 +58,9 @@ func (p *program) train(ctx context.Context, o options) (err error) {
 			return err
 		}
 	}
+	if err := replaceable(o.out); err != nil {
+		return err
+	}
 	unlock, err := o.lockAll(func(err error) {
 		fmt.Fprintf(p.stderr, "dynamiccld train: %v: take care that no other run writes it\n", err)
 	})

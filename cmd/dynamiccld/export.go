@@ -53,6 +53,9 @@ and NCCL's plugin passes over.`,
   dynamiccld export --store /var/lib/dynamiccl/store.db --nccl-version 2.30.7`,
 		Args: wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output == "-" { // as import has standard input
+				output = ""
+			}
 			if format != formatNCCL {
 				return usageError(fmt.Errorf("--format %q is not known; use %s", format, formatNCCL))
 			}
@@ -102,7 +105,7 @@ and NCCL's plugin passes over.`,
 	a.sourceFlags(cmd, &from)
 	a.commFlag(cmd, &from)
 	cmd.Flags().StringVar(&format, "format", formatNCCL, "format of the rules")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; empty: standard output")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; empty or -: standard output")
 	cmd.Flags().StringVar(&machine, "machine", "", "only choices learned on this machine shape")
 	cmd.Flags().StringVar(&gpuArch, "gpu-arch", "", "only choices learned on this GPU architecture")
 	cmd.Flags().StringVar(&ncclVersion, "nccl-version", "", "only choices learned with this NCCL version, like 2.30.7")

@@ -65,7 +65,7 @@ func (a *app) ncclSettings() map[string]string {
 // prepare says what the program's environment needs.
 func (p *program) prepare(a *app, cfg config.Config) launch.Setup {
 	wish := launch.Wish{Dir: cfg.Dir, NoExplore: cfg.NoExplore, FixedNumerics: cfg.Fixed, ScratchMiB: p.scratch, ScratchTotal: p.total,
-		User: a.ncclSettings(), Preload: a.getenv("LD_PRELOAD")}
+		User: a.ncclSettings(), Preload: a.getenv("LD_PRELOAD"), HandedOn: launch.HandedOn(a.environ)}
 	wish.TimesItself = config.SwitchedOn(a.getenv, config.NoGraphsVariable) && config.SwitchedOn(a.getenv, config.KernelEventsVariable)
 	exe, err := os.Executable()
 	if err == nil {
@@ -348,7 +348,7 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 	report, err := r.daemon.Report(asking, r.id)
 	switch {
 	case errors.Is(err, control.ErrNoDaemon) && r.daemon.Silent == nil:
-		r.say("what was gained is not known: the daemon has ended; what it had learned is in the store %s", r.cfg.Store)
+		r.say("what was gained is not known: the daemon has ended; %s", whereLearned(r.daemon.Status))
 	case err != nil:
 		r.say("what was gained is not known: %v", err)
 	case behind && len(report.Comms) == 0 && report.Elsewhere == 0: // it may be yet to come
@@ -368,6 +368,14 @@ func (r *runner) finish(ctx context.Context, ran bool) {
 	} else if why := r.daemon.LastWords(); why != "" && !r.lost {
 		r.say("%s", why) // a disk that was full in between: who started a program looks at no daemon's log
 	}
+}
+
+// whereLearned says what became of what a daemon knew: it may have served before this run, with a store of its own.
+func whereLearned(st control.Status) string {
+	if st.StorePath == config.StoreNone || st.StoreState != "ok" && st.StoreState != "" {
+		return "what it had learned is lost with it"
+	}
+	return "what it had learned is in the store " + st.StorePath
 }
 
 func tuned(report control.RunReport) bool {

@@ -116,11 +116,8 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 		return silent.err()
 	case errors.Is(err, unix.ENOTDIR):
 		return fmt.Errorf("%w on %s, for %s is no directory; name the daemon's with --dir or DYNAMICCL_DIR", ErrNoDaemon, c.path, filepath.Dir(c.path))
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		if who, held := Holder(filepath.Dir(c.path)); held { // which another daemon would not get past
-			return fmt.Errorf("%w on %s, though %v serves the directory: it is starting or ending, or its socket was removed; then restart it", ErrNoDaemon, c.path, who)
-		}
-		return fmt.Errorf("%w on %s; start one with `dynamiccld serve`, or name its directory with --dir or DYNAMICCL_DIR", ErrNoDaemon, c.path)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED), hungUp(err):
+		return c.noDaemon()
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w to you on %s (permission denied); run the command as the daemon's user or as root", ErrNoDaemon, c.path)
 	case err != nil:
@@ -130,6 +127,9 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	if silent.ends(err) {
 		return silent.err()
+	}
+	if hungUp(err) {
+		return c.noDaemon()
 	}
 	if err != nil {
 		return fmt.Errorf("reading the answer of the daemon on %s: %w; try again", c.path, err)
@@ -147,4 +147,18 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 		return fmt.Errorf("answer of the daemon on %s: %w; %s", c.path, err, restart)
 	}
 	return nil
+}
+
+// hungUp says that the other end of a connection is gone: a daemon has ended between a question and its answer, and who asks finds what
+// he would have found a moment later.
+func hungUp(err error) bool {
+	const unnamed = "http: server closed idle connection" // net/http's, for an end before the question was written
+	return err != nil && strings.HasSuffix(err.Error(), unnamed) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+func (c *Client) noDaemon() error {
+	if who, held := Holder(filepath.Dir(c.path)); held { // which another daemon would not get past
+		return fmt.Errorf("%w on %s, though %v serves the directory: it is starting or ending, or its socket was removed; then restart it", ErrNoDaemon, c.path, who)
+	}
+	return fmt.Errorf("%w on %s; start one with `dynamiccld serve`, or name its directory with --dir or DYNAMICCL_DIR", ErrNoDaemon, c.path)
 }

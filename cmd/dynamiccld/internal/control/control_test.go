@@ -233,6 +233,36 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
+// A daemon that ends between a question and its answer is none, however far the answer had come.
+func TestDaemonThatEndsMeanwhile(t *testing.T) {
+	for what, answer := range map[string]string{"nothing": "", "half an answer": "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"} {
+		dir := tempDir(t)
+		l, err := net.Listen("unix", filepath.Join(dir, control.SocketName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for { // what has not been read when a socket is closed resets the connection
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				if answer != "" {
+					_, _ = http.ReadRequest(bufio.NewReader(conn))
+					_, _ = io.WriteString(conn, answer)
+				}
+				conn.Close()
+			}
+		}()
+		for range 100 { // whether the question is written, or read, before the end
+			if _, err = control.NewClient(dir).Status(context.Background()); !errors.Is(err, control.ErrNoDaemon) || !strings.Contains(err.Error(), "dynamiccld serve") {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		l.Close()
+	}
+}
+
 // TestGarbage: whatever a client sends, the next one is served.
 func TestGarbage(t *testing.T) {
 	dir, _, _ := start(t, fakebackend.Busy(), nil)

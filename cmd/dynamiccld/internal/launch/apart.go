@@ -18,7 +18,7 @@ import (
 //	working directory           /, which keeps no file system busy
 //	signals                     whatever was blocked or ignored, Go takes what serve asks for: SIGTERM, SIGINT, SIGHUP
 //	LD_PRELOAD                  is not read: dynamiccld is linked statically
-//	environment                 the run's: its settings are there
+//	environment                 the run's: its settings are there, but for what it asks for its own program (environOf)
 //	cgroup, namespaces          the run's: who counts or ends a job's processes is to find this one
 //	OOM score                   the run's: a rank loses little with its daemon, and the host little with either
 

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,8 +24,18 @@ const (
 	CodeNotExecutable = 126
 )
 
-// forwarded are the signals that somebody may send to `run` and means for the command.
-var forwarded = []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGTERM}
+// forwarded are the signals that somebody may send to `run` and means for the command: those that end a process which does not catch them,
+// as batch systems (SIGXCPU), watchdogs and people who want a traceback (SIGABRT) send them. Of the others SIGKILL cannot be caught,
+// SIGPIPE and SIGXFSZ may come of what run itself writes, and SIGPROF is Go's own.
+var forwarded = func() []os.Signal {
+	all := []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGUSR1,
+		unix.SIGSEGV, unix.SIGUSR2, unix.SIGALRM, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGXCPU, unix.SIGVTALRM, unix.SIGIO, unix.SIGPWR, unix.SIGSYS}
+	// The last of the real-time signals is SIGRTMAX; of those before the first, 32 to 34, Go catches none (runtime/sigtab_linux_generic.go).
+	for s := syscall.Signal(35); s <= 64; s++ {
+		all = append(all, s)
+	}
+	return all
+}()
 
 // End is how a command ended.
 type End struct {
@@ -48,6 +59,7 @@ type Command struct {
 // Signals catches what is to be forwarded, from before the command starts. Signals that were ignored when this process
 // began stay ignored, here and in the command, as nohup and a shell's & want it.
 func Signals() (caught chan os.Signal, release func()) {
+	stayIgnored()
 	caught = make(chan os.Signal, 16)
 	for _, s := range forwarded {
 		if !signal.Ignored(s) {
@@ -60,7 +72,9 @@ func Signals() (caught chan os.Signal, release func()) {
 	}
 	// Our own messages may go into a closed pipe: that must not end this process before the command. Caught and not
 	// ignored, because the command would inherit an ignored one.
-	signal.Notify(caught, unix.SIGPIPE)
+	if !signal.Ignored(unix.SIGPIPE) {
+		signal.Notify(caught, unix.SIGPIPE)
+	}
 	return caught, func() { signal.Stop(caught) }
 }
 
@@ -135,7 +149,7 @@ func (c Command) start() (*os.Process, error) {
 }
 
 func (c Command) startIn(environ []string) (*os.Process, error) {
-	path, err := exec.LookPath(c.Args[0])
+	path, err := lookPath(c.Args[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) { // a shell runs what PATH finds in the working directory, too
 		return nil, err
 	}
@@ -150,6 +164,21 @@ func (c Command) startIn(environ []string) (*os.Process, error) {
 		return os.StartProcess(shell, slices.Concat([]string{shell, path}, c.Args[1:]), attr)
 	}
 	return process, err
+}
+
+// lookPath finds a program as execvp(3) does, by which env(1) and other launchers start theirs: without PATH, as behind env -i, it looks
+// where the system's own programs are.
+func lookPath(name string) (path string, err error) {
+	path, err = exec.LookPath(name)
+	if _, set := os.LookupEnv("PATH"); set || !errors.Is(err, exec.ErrNotFound) || strings.ContainsRune(name, '/') {
+		return path, err
+	}
+	for _, dir := range []string{"/bin/", "/usr/bin/"} {
+		if found, failed := exec.LookPath(dir + name); failed == nil {
+			return found, nil
+		}
+	}
+	return path, err
 }
 
 // isBinary says as bash does that a shell must not run a file: a program of another architecture, say, of which it would take bytes for

@@ -38,6 +38,24 @@ func TestCommandThatCannotStart(t *testing.T) {
 	}
 }
 
+// Without PATH, as behind env -i, a command is found where execvp(3) finds it.
+func TestCommandWithoutPath(t *testing.T) {
+	t.Setenv("PATH", "") // restored at the end
+	for _, set := range []bool{true, false} {
+		if !set {
+			os.Unsetenv("PATH")
+		}
+		for name, code := range map[string]int{"true": 0, "no-such-command": CodeNotFound, "bin/true": CodeNotFound} {
+			if set {
+				code = CodeNotFound
+			}
+			if end := (Command{Args: []string{name}}).Run(nil); end.Code != code {
+				t.Errorf("%s, PATH is set: %v: %+v, want %d", name, set, end, code)
+			}
+		}
+	}
+}
+
 // What the kernel has no room for is not said to be no program.
 func TestCommandForWhichThereIsNoRoom(t *testing.T) {
 	end := Command{Args: []string{"/bin/true", strings.Repeat("x", 1<<20)}, Environ: os.Environ()}.Run(nil) // MAX_ARG_STRLEN is 128 KiB

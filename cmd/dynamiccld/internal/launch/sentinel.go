@@ -23,12 +23,16 @@ type sentinel struct {
 
 // post starts one; nil where there is no cat(1).
 func post() *sentinel {
+	cat, err := lookPath("cat")
+	if err != nil {
+		return nil
+	}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil
 	}
 	defer read.Close()
-	s := &sentinel{process: exec.Command("cat"), hold: write, died: make(chan syscall.Signal, 1)}
+	s := &sentinel{process: exec.Command(cat), hold: write, died: make(chan syscall.Signal, 1)}
 	s.process.Stdin = read
 	if s.process.Start() != nil {
 		write.Close()

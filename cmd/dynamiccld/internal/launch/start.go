@@ -29,7 +29,7 @@ func (d *Daemon) start(ctx context.Context) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(h.Executable, append([]string{"serve", "--until-unused", "--dir", h.Dir}, h.Args...)...)
-	cmd.Env, cmd.Dir = without(h.Environ, RunVariable), "/" // a run within a run: the daemon is not what the outer one left behind
+	cmd.Env, cmd.Dir = environOf(h.Environ), "/"
 	cmd.Stdout, cmd.Stderr = log, log
 	// A session of its own: it outlives Ctrl-C and the terminal, for other runs may have joined.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -67,8 +67,13 @@ func (d *Daemon) start(ctx context.Context) error {
 	}
 }
 
-func without(environ []string, name string) []string {
-	return slices.DeleteFunc(slices.Clone(environ), func(e string) bool { return strings.HasPrefix(e, name+"=") })
+// environOf is the environment of a daemon that environ's program needs. Within a run it is not what the outer one left behind; and what
+// the program asks for is its ranks' to say, and is not what the daemon does with others'.
+func environOf(environ []string) []string {
+	return slices.DeleteFunc(slices.Clone(environ), func(e string) bool {
+		name, _, _ := strings.Cut(e, "=")
+		return name == RunVariable || name == exploreVariable || name == numericsVariable
+	})
 }
 
 // logPrefix begins what a command says in the end of itself.

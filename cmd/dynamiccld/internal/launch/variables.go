@@ -50,6 +50,7 @@ type Wish struct {
 	User          map[string]string // NCCL's settings that the user made, in the environment or in NCCL's files
 	Preload       string            // the user's LD_PRELOAD
 	TimesItself   bool              // the user has NCCL time its kernels, which needs no preload library
+	HandedOn      bool              // NCCL_SYM_NOWIN_ENABLE=1 is of an outer run, or of `dynamiccld env` (HandedOn)
 }
 
 // PlainNCCL begins what is said of a program that runs without anything of ours.
@@ -99,11 +100,15 @@ func Prepare(w Wish) Setup {
 	if w.FixedNumerics {
 		// Without the device kernels too: what the user gets is NCCL's own sums.
 		s.add(numericsVariable, "true")
-		if value, set := w.User[deviceVariable]; set && value != "0" {
+		if value, set := w.User[deviceVariable]; set && value != "0" && !w.HandedOn {
 			s.note("%s=%s is yours and stays: NCCL may add up in its device kernels, which --fixed-numerics would not ask for", deviceVariable, value)
 		}
 	} else if s.Why == "" && s.preloads(w) { // where nothing is tuned an LL is the user's; without the library nobody knows which AllReduce averages
 		s.one(w.User, deviceVariable, "NCCL's device kernels are out of reach for buffers that are not registered")
+		return s
+	}
+	if w.HandedOn { // who set it would not have, for this program
+		s.add(deviceVariable, "0")
 	}
 	return s
 }
@@ -217,8 +222,20 @@ func Bare(environ []string) []string {
 	})
 }
 
+// HandedOn says that an outer run, or `dynamiccld env`, has set NCCL_SYM_NOWIN_ENABLE=1 in environ, for a tuner plugin of ours is beside it.
+func HandedOn(environ []string) bool {
+	tuned, device := false, false
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		tuned = tuned || name == tunerVariable && ours(value)
+		device = device || name == deviceVariable && value == "1"
+	}
+	return tuned && device
+}
+
 // Untuned gives the environment of a program that is to run as with plain NCCL whatever daemon lives, where environ may have our libraries
-// from an outer run, or from a shell that took up `dynamiccld env`. One with another's tuner plugin is nothing of ours and stays.
+// from an outer run, or from a shell that took up `dynamiccld env`. One with another's tuner plugin is nothing of ours and stays. The device
+// kernels go with the plugin, which alone keeps NCCL from calls that they do wrongly or have not.
 func Untuned(environ []string) []string {
 	if slices.ContainsFunc(environ, func(e string) bool {
 		name, value, _ := strings.Cut(e, "=")
@@ -226,7 +243,11 @@ func Untuned(environ []string) []string {
 	}) {
 		return environ
 	}
-	return withoutLibraries(environ)
+	without := withoutLibraries(environ)
+	if HandedOn(environ) {
+		without = slices.DeleteFunc(without, func(e string) bool { return e == deviceVariable+"=1" })
+	}
+	return without
 }
 
 // withoutLibraries gives environ without what has a program load our libraries.

@@ -37,6 +37,12 @@ func TestPrepare(t *testing.T) {
 			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE DYNAMICCL_NO_EXPLORE DYNAMICCL_FIXED_NUMERICS", 0, ""},
 		{"fixed numerics and device kernels", Wish{Plugin: plugin, FixedNumerics: true, User: map[string]string{"NCCL_SYM_NOWIN_ENABLE": "1"}},
 			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE DYNAMICCL_FIXED_NUMERICS", 1, ""},
+		{"fixed numerics within a run", Wish{Plugin: plugin, FixedNumerics: true, HandedOn: true, User: map[string]string{"NCCL_SYM_NOWIN_ENABLE": "1"}},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE DYNAMICCL_FIXED_NUMERICS NCCL_SYM_NOWIN_ENABLE", 0, ""},
+		{"protocol within a run", Wish{Plugin: plugin, HandedOn: true, User: map[string]string{"NCCL_PROTO": "LL", "NCCL_SYM_NOWIN_ENABLE": "1"}},
+			"DYNAMICCL_DIR NCCL_TUNER_PLUGIN NCCL_PROFILER_PLUGIN LD_PRELOAD NCCL_SET_STACK_SIZE NCCL_SYM_NOWIN_ENABLE", 0, "NCCL_PROTO=LL is yours"},
+		{"within a run", Wish{Plugin: plugin, HandedOn: true, Preload: "/l/" + preloadFile, User: map[string]string{"NCCL_TUNER_PLUGIN": "dynamiccl", "NCCL_PROFILER_PLUGIN": "dynamiccl", "NCCL_SYM_NOWIN_ENABLE": "1"}},
+			"DYNAMICCL_DIR NCCL_SET_STACK_SIZE", 0, ""},
 		{"missing", Wish{PluginErr: missing}, "", 0, "running as plain NCCL: not there"},
 		{"missing, but the user knows one", Wish{PluginErr: missing, User: map[string]string{"NCCL_TUNER_PLUGIN": "/opt/" + tunerFile}},
 			"DYNAMICCL_DIR NCCL_SET_STACK_SIZE", 1, ""},
@@ -202,12 +208,25 @@ func TestBare(t *testing.T) {
 func TestUntuned(t *testing.T) {
 	lib := "/old/libdynamiccl.so"
 	got := Untuned([]string{"NCCL_TUNER_PLUGIN=/old/libnccl-tuner-dynamiccl.so", "LD_PRELOAD=" + lib + ":/a.so", "DYNAMICCL_DIR=/d", "NCCL_SYM_NOWIN_ENABLE=1"})
-	if want := []string{"LD_PRELOAD=/a.so", "DYNAMICCL_DIR=/d", "NCCL_SYM_NOWIN_ENABLE=1"}; !slices.Equal(got, want) {
+	if want := []string{"LD_PRELOAD=/a.so", "DYNAMICCL_DIR=/d"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	theirs := []string{"LD_PRELOAD=" + lib, "NCCL_TUNER_PLUGIN=theirs"}
+	theirs := []string{"LD_PRELOAD=" + lib, "NCCL_TUNER_PLUGIN=theirs", "NCCL_SYM_NOWIN_ENABLE=1"}
 	if got := Untuned(theirs); !slices.Equal(got, theirs) {
 		t.Errorf("%v, want %v", got, theirs)
+	}
+}
+
+// NCCL_SYM_NOWIN_ENABLE of a user who has nothing of ours is his.
+func TestHandedOn(t *testing.T) {
+	for environ, want := range map[string]bool{"": false, "NCCL_SYM_NOWIN_ENABLE=1": false, "NCCL_TUNER_PLUGIN=dynamiccl NCCL_SYM_NOWIN_ENABLE=0": false,
+		"NCCL_TUNER_PLUGIN=theirs NCCL_SYM_NOWIN_ENABLE=1": false, "NCCL_SYM_NOWIN_ENABLE=1 NCCL_TUNER_PLUGIN=dynamiccl": true} {
+		if got := HandedOn(strings.Fields(environ)); got != want {
+			t.Errorf("%s: %v", environ, got)
+		}
+		if left := Untuned([]string{"NCCL_SYM_NOWIN_ENABLE=1"}); len(left) != 1 {
+			t.Errorf("the user's own is gone: %v", left)
+		}
 	}
 }
 

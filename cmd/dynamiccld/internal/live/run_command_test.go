@@ -3,6 +3,7 @@ package live
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -66,14 +67,14 @@ func TestRunEndsAsItsCommand(t *testing.T) {
 func TestRunForwardsSignals(t *testing.T) {
 	t.Parallel()
 	r := newRunRig(t)
-	for _, s := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2} {
+	for _, s := range counted {
 		if signal.Ignored(s) { // under nohup, say, and so by all that is started here
 			t.Logf("%v is ignored where this test runs", s)
 			continue
 		}
 		p := r.counter()
 		p.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal, wherever the test runs
-		if got := p.signalled(func() { _ = p.Process.Signal(s) }); got != unix.SignalName(s)+"\n" {
+		if got := p.signalled(func() { _ = p.Process.Signal(s) }); got != name(s)+"\n" {
 			t.Errorf("%v: the command got %q", s, got)
 		}
 		if code := p.end(); code != 7 {
@@ -93,15 +94,23 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// counted are signals that people, batch systems and watchdogs send; the last two are the first and the last real-time signal that Go catches.
+var counted = []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGABRT, unix.SIGXCPU, unix.SIGPWR,
+	unix.SIGVTALRM, unix.SIGIO, unix.SIGSEGV, 35, 64}
+
+func name(s syscall.Signal) string { return cmp.Or(unix.SignalName(s), s.String()) }
+
 func countSignals() {
 	got := make(chan os.Signal, 16)
-	signal.Notify(got, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2)
+	for _, s := range counted {
+		signal.Notify(got, s)
+	}
 	fmt.Println("up")
 	end := time.After(20 * time.Second)
 	for first := true; ; first = false {
 		select {
 		case s := <-got:
-			fmt.Println(unix.SignalName(s.(syscall.Signal)))
+			fmt.Println(name(s.(syscall.Signal)))
 			if first {
 				end = time.After(500 * time.Millisecond)
 			}
@@ -270,11 +279,11 @@ func numbers(list string) string {
 	return strings.Join(all, " ")
 }
 
-// nohup and a shell's & ignore signals for the command; what is ignored or blocked stays so.
+// nohup, a shell's & and systemd (SIGPIPE) ignore signals for the command; what is ignored or blocked stays so.
 func TestRunKeepsIgnoredSignals(t *testing.T) {
 	r := newRunRig(t)
 	const look = "grep -E '^Sig(Ign|Blk)' /proc/self/status"
-	for _, before := range []string{"", "trap '' HUP;", "trap '' INT QUIT;"} {
+	for _, before := range []string{"", "trap '' HUP;", "trap '' INT QUIT;", "trap '' PIPE;", "trap '' TERM USR1 XCPU TSTP 64;"} {
 		var said [2]string
 		for i, line := range []string{before + "exec " + look, before + "exec " + r.build.Daemon + " run -q -- " + look} {
 			p := r.command("sh", "-c", line)

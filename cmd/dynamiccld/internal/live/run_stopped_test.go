@@ -156,3 +156,79 @@ func TestDaemonStopsUnderARun(t *testing.T) {
 	r.signal(st.PID, syscall.SIGCONT)
 	r.wait("the daemon's end", func() bool { return r.gone(st.PID) })
 }
+
+// A daemon that is killed while a run asks it is none, and the run starts the next one.
+func TestRunWhoseDaemonIsKilledMeanwhile(t *testing.T) {
+	r := newRunRig(t)
+	serve := r.command(r.build.Daemon, "serve", "--dir", r.dir).begin()
+	st := r.daemon("the daemon", anyDaemon)
+	r.signal(st.PID, syscall.SIGSTOP)
+	p := r.run("--", "sh", "-c", "echo $NCCL_TUNER_PLUGIN").begin()
+	time.Sleep(300 * time.Millisecond) // it asks for a second
+	r.signal(st.PID, syscall.SIGKILL)
+	if code := p.end(); code != 0 || !strings.Contains(p.out.String(), "dynamiccl") || strings.Contains(p.err.String(), "plain NCCL") {
+		t.Errorf("exit code %d, plugin %q:\n%s", code, p.out.String(), p.err.String())
+	}
+	serve.end()
+	r.noDaemon()
+}
+
+// What a daemon had learned is where the daemon keeps it, which may be another place than a run's own settings name.
+func TestRunSaysWhoseStore(t *testing.T) {
+	r := newRunRig(t)
+	for store, says := range map[string]string{
+		filepath.Join(r.tmp, "other.db"): "what it had learned is in the store " + filepath.Join(r.tmp, "other.db"),
+		"none":                           "what it had learned is lost with it",
+	} {
+		serve := r.command(r.build.Daemon, "serve", "--dir", r.dir, "--store", store).begin()
+		st := r.daemon("the daemon", anyDaemon)
+		p := r.run("--", "sh", "-c", fmt.Sprintf("kill -9 %d; sleep 0.5", st.PID))
+		if code := p.all(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+		p.wants("what was gained is not known: the daemon has ended; " + says)
+		serve.end()
+	}
+}
+
+// NCCL_SYM_NOWIN_ENABLE of an outer run, or of a shell that has taken up env, is not the program's where this run would not set it: without
+// the plugin NCCL's device kernels may be wrong, and with --fixed-numerics they add up otherwise.
+func TestRunWithinARunLeavesDeviceKernels(t *testing.T) {
+	r := newRunRig(t)
+	const show = "sh -c 'echo [$NCCL_SYM_NOWIN_ENABLE]'"
+	for before, want := range map[string]string{
+		"":                                   "[1]",
+		"NCCL_SYM_NOWIN_ENABLE=0 ":           "[0]",
+		"DYNAMICCL_FIXED_NUMERICS=true ":     "[0]",
+		"NCCL_PROTO=LL ":                     "[0]",
+		"DYNAMICCL_DIR=/proc/none ":          "[]",
+		"env -u LD_PRELOAD DYNAMICCL_X= ":    "[1]",
+		"NCCL_TUNER_PLUGIN=theirs ":          "[1]",
+		"env -u NCCL_TUNER_PLUGIN NCCL_X=1 ": "[1]",
+	} {
+		daemon := r.build.Daemon
+		for _, line := range []string{`eval "$(` + daemon + ` env 2>/dev/null)"; ` + before + daemon + " run -q -- " + show,
+			daemon + ` run -q -- sh -c "` + before + daemon + ` run -q -- sh -c 'echo [\$NCCL_SYM_NOWIN_ENABLE]'"`} {
+			p := r.command("sh", "-c", line)
+			if code := p.all(); code != 0 || strings.TrimSpace(p.out.String()) != want {
+				t.Errorf("%s: exit code %d, %q, want %q\n%s", line, code, p.out.String(), want, p.err.String())
+			}
+		}
+	}
+	r.noDaemon()
+}
+
+// What a run asks for by variables holds for its program alone, as by flags, also where that run starts the daemon that others join.
+func TestRunsVariablesAreItsOwn(t *testing.T) {
+	r := newRunRig(t)
+	first := r.run("-q", "--", "sh", "-c", "echo $DYNAMICCL_NO_EXPLORE $DYNAMICCL_FIXED_NUMERICS; sleep 3")
+	first.Env = append(first.Env, "DYNAMICCL_NO_EXPLORE=1", "DYNAMICCL_FIXED_NUMERICS=true")
+	first.begin()
+	if st := r.daemon("the daemon", anyDaemon); !st.Explore {
+		t.Error("the daemon explores for nobody")
+	}
+	if code := first.end(); code != 0 || first.out.String() != "true true\n" {
+		t.Errorf("exit code %d, the program has %q", code, first.out.String())
+	}
+	r.noDaemon()
+}
