@@ -60,7 +60,7 @@ func TestDefaultsAreValid(t *testing.T) {
 }
 
 func TestPrecedence(t *testing.T) {
-	yaml := "tick: 20ms\nlearner: ucb\nsample-every: 8\nno-explore: true\n"
+	yaml := "# a comment\n---\ntick: 20ms\nlearner: ucb\nsample-every: 8\nno-explore: true\n"
 	l, err := load(t, yaml, []string{"DYNAMICCL_TICK=30ms", "DYNAMICCL_LEARNER=default", "OTHER=1"}, "--tick", "40ms")
 	if err != nil {
 		t.Fatal(err)
@@ -124,6 +124,7 @@ func TestErrors(t *testing.T) {
 		{"not YAML", "\t: : x", nil, nil, []string{"config.yaml", "print-config"}},
 		{"scalar file", "hello", nil, nil, []string{"config.yaml"}},
 		{"twice", "tick: 1ms\ntick: 2ms", nil, nil, []string{"config.yaml", "tick"}},
+		{"two documents", "---\ntick: 1ms\n---\nseed: 2\n", nil, nil, []string{"config.yaml", "line 3", "document"}},
 		{"binary", "\x00\x01\xff", nil, nil, []string{"config.yaml"}},
 		{"too large", "# " + strings.Repeat("x", maxFileBytes), nil, nil, []string{"larger than"}},
 		{"no power of two", "sample-every: 3", nil, nil, []string{"sample-every", "power of two"}},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -183,7 +184,25 @@ func (bytesProvider) Read() (map[string]any, error) {
 	return nil, errors.New("this provider gives bytes for a parser")
 }
 
+// second says in which line another YAML document begins, which the parser would pass over; 0: in none.
+func second(data []byte) (line int) {
+	begun := false
+	for text := range bytes.Lines(data) {
+		line++
+		switch text = bytes.TrimRight(text, " \t\r\n"); {
+		case begun && (bytes.Equal(text, []byte("---")) || bytes.HasPrefix(text, []byte("--- "))):
+			return line
+		case len(text) > 0 && text[0] != '#' && text[0] != '%':
+			begun = true
+		}
+	}
+	return 0
+}
+
 func (l *Loaded) decode(path string, data []byte) error {
+	if line := second(data); line > 0 {
+		return fmt.Errorf("configuration file %s: in line %d another document begins, which would not be read; make one of them", path, line)
+	}
 	k := koanf.New(".")
 	if err := k.Load(bytesProvider(data), koanfyaml.Parser()); err != nil {
 		return fmt.Errorf("configuration file %s: %w; write one `key: value` a line, see `dynamiccld serve --print-config`", path, err)
