@@ -104,7 +104,7 @@ func TestNicPlantedMistakes(t *testing.T) {
 	}
 	for _, mistake := range []string{"7", "9", "16"} { // what orders nothing that has to; a race is seen or not
 		planted(t, mistake, 4, func() bool {
-			said, err := nic(t, "threads/nic_test", "3000", mistake)
+			said, err := programWith(t, "TSAN_OPTIONS=die_after_fork=0:atexit_sleep_ms=0:history_size=7:halt_on_error=1", "threads/nic_test", "none", shipped, "3000", mistake)
 			if err != nil {
 				t.Fatalf("mistake %s: %v", mistake, err)
 			}
