@@ -70,23 +70,31 @@ type play struct {
 	paused  bool                            // the host stands still now and then
 	dearer  float64                         // times what calls took at first; 0: 1
 	fixed   map[state.Bucket]actions.Action // nil: what the core says
+	single  bool                            // ranks time trials one by one
+	trial   bool                            // the call under way is timed for that
+	samples int
+	plain   int // calls of NCCL's default
 }
 
 func newPlay(t *testing.T, learner string, reward tuner.Reward, s step, seed uint64) *play {
+	t.Helper()
+	return playOf(t, learner, tuner.Config{Explore: true, Seed: seed, Reward: reward}, s)
+}
+
+func playOf(t *testing.T, learner string, cfg tuner.Config, s step) *play {
 	t.Helper()
 	learners, err := models.Open("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	newLearner, err := learners.New(learner)
+	if cfg.NewLearner, err = learners.New(learner); err != nil {
+		t.Fatal(err)
+	}
+	core, err := tuner.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Explore: true, Seed: seed, Reward: reward})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &play{t: t, core: core, step: s, rng: rand.New(rand.NewPCG(seed, 7)), jitter: 0.005, every: 1, force: map[state.Bucket]tuner.Entry{},
+	p := &play{t: t, core: core, step: s, rng: rand.New(rand.NewPCG(cfg.Seed, 7)), jitter: 0.005, every: 1, force: map[state.Bucket]tuner.Entry{},
 		ids: map[state.Bucket]uint32{}, made: map[state.Bucket]int{}, clock: 1e9, free: 1e9}
 	p.tell(tuner.CommJoined{Comm: comm, Shape: state.Shape{Ranks: 2, Nodes: 2}, Explore: true, EventTimed: true})
 	for _, c := range s.calls {
@@ -132,6 +140,10 @@ func (p *play) action(b state.Bucket) actions.Action {
 		p.ids[b], p.made[b] = e.ID, 0
 	}
 	p.made[b]++
+	if p.single {
+		p.trial = p.made[b] > 1 && p.made[b] <= e.Skip+len(e.Trials)
+		return e.Action(p.made[b])
+	}
 	if n := p.made[b]; n <= len(e.Trials) {
 		return e.Trials[n-1]
 	}
@@ -147,6 +159,9 @@ func (p *play) run(steps int) (meanNs float64) {
 		for i, c := range p.step.calls {
 			b := p.bucket(c)
 			a := p.action(b)
+			if a == actions.Default {
+				p.plain++
+			}
 			callNs, stolenNs := p.step.costOf(a, c.bytes)
 			callNs *= cmp.Or(p.dearer, 1)
 			callNs *= p.noise(0.03)
@@ -179,7 +194,7 @@ func (p *play) run(steps int) (meanNs float64) {
 }
 
 func (p *play) sample(b state.Bucket, bytes uint64, a actions.Action, start, end float64) {
-	if p.seq/epochCalls%uint64(p.every) != 0 {
+	if p.seq/epochCalls%uint64(p.every) != 0 && !p.trial {
 		return
 	}
 	const eventsNs = 2000 // what lies between events and is no call's
@@ -188,6 +203,10 @@ func (p *play) sample(b state.Bucket, bytes uint64, a actions.Action, start, end
 		took := state.Ns(end - start + skew + eventsNs)
 		s := tuner.Sample{Comm: comm, Seq: p.seq, Rank: r, Bucket: b, Bytes: bytes, Plan: p.running, StartNs: uint64(start - skew), ClockNs: 5000, EventTimed: true,
 			CounterNs: took, SignalNs: took, Action: a, Ran: a}
+		if p.single {
+			p.samples++
+			s.Made, s.EntryCall = uint16(p.seq/uint64(len(p.step.calls))), uint8(min(p.made[b], 255))
+		}
 		if a == actions.Default {
 			s.Ran = actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 24}
 		}
