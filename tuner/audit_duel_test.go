@@ -46,7 +46,7 @@ func (p *program) duel(plain bool, seed uint64) (*duel, outcome) {
 
 // Where both ways are equal a duel says so or nothing, whatever the noise: it says that steps are longer at most once in a thousand.
 func TestEqualStepsAreNoneTheLonger(t *testing.T) {
-	const duels = 20_000
+	const duels = 4000
 	for _, sigma := range []float64{0.002, 0.01, 0.05, 0.1} {
 		for _, kind := range []struct{ stray, lasts bool }{{}, {stray: true}, {lasts: true}, {true, true}} {
 			p := &program{rng: rand.New(rand.NewPCG(1, math.Float64bits(sigma))), sigma: sigma, stray: kind.stray, lasts: kind.lasts}

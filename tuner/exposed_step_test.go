@@ -72,8 +72,9 @@ type play struct {
 	fixed   map[state.Bucket]actions.Action // nil: what the core says
 	single  bool                            // ranks time trials one by one
 	trial   bool                            // the call under way is timed for that
-	samples int
-	plain   int // calls of NCCL's default
+	behind  int                             // samples that are on their way to the core: programs run ahead of their GPU
+	onWay   []tuner.Sample
+	onPlan  func(tuner.Plan) // nil: nobody looks
 }
 
 func newPlay(t *testing.T, learner string, reward tuner.Reward, s step, seed uint64) *play {
@@ -114,6 +115,9 @@ func (p *play) tell(e tuner.Event) {
 		plan.Entries = slices.Clone(plan.Entries)
 		p.next = &plan
 		p.version++
+		if p.onPlan != nil {
+			p.onPlan(plan)
+		}
 	}
 	if len(out.Plans) > 0 {
 		p.tell(tuner.Published{Comm: comm, Version: uint64(p.version)})
@@ -159,9 +163,6 @@ func (p *play) run(steps int) (meanNs float64) {
 		for i, c := range p.step.calls {
 			b := p.bucket(c)
 			a := p.action(b)
-			if a == actions.Default {
-				p.plain++
-			}
 			callNs, stolenNs := p.step.costOf(a, c.bytes)
 			callNs *= cmp.Or(p.dearer, 1)
 			callNs *= p.noise(0.03)
@@ -204,13 +205,18 @@ func (p *play) sample(b state.Bucket, bytes uint64, a actions.Action, start, end
 		s := tuner.Sample{Comm: comm, Seq: p.seq, Rank: r, Bucket: b, Bytes: bytes, Plan: p.running, StartNs: uint64(start - skew), ClockNs: 5000, EventTimed: true,
 			CounterNs: took, SignalNs: took, Action: a, Ran: a}
 		if p.single {
-			p.samples++
 			s.Made, s.EntryCall = uint16(p.seq/uint64(len(p.step.calls))), uint8(min(p.made[b], 255))
 		}
 		if a == actions.Default {
 			s.Ran = actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 24}
 		}
-		p.tell(&s)
+		if p.behind == 0 {
+			p.tell(&s)
+			continue
+		}
+		for p.onWay = append(p.onWay, s); len(p.onWay) > p.behind; p.onWay = p.onWay[1:] {
+			p.tell(&p.onWay[0])
+		}
 	}
 }
 

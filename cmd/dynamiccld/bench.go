@@ -27,7 +27,7 @@ type benchFlags struct {
 }
 
 // benchSettings are the settings that `bench` hands on to the daemons that it starts.
-var benchSettings = []string{"learner", "policy", "reward", "explore-budget", "sample-every", "seed", "trace"}
+var benchSettings = []string{"learner", "policy", "reward", "step-guard", "explore-budget", "sample-every", "seed", "trace"}
 
 func (a *app) benchCommand() *cobra.Command {
 	f := &benchFlags{}

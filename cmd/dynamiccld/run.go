@@ -30,7 +30,7 @@ const watchEvery = 200 * time.Millisecond
 const reportWithin = 5 * time.Second
 
 // serveSettings are the settings of a daemon that `run` hands on when it starts one.
-var serveSettings = []string{"store", "learner", "policy", "reward", "explore-budget", "trace"}
+var serveSettings = []string{"store", "learner", "policy", "reward", "step-guard", "explore-budget", "trace"}
 
 // program are the flags of what a program gets: run and env have them.
 type program struct {
