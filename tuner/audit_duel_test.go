@@ -13,18 +13,21 @@ type program struct {
 	longer float64 // logarithm
 	stray  bool    // one step in 30 takes 2 to 10 times as long
 	lasts  bool    // noise stays for some steps
+	drift  float64 // each block's steps are longer than those of the one before, by so much noise
+	blocks float64
 	state  float64
 }
 
 func (p *program) block(byDefault bool) float64 {
 	v := make([]float64, auditSteps)
+	p.blocks++
 	for i := range v {
 		noise := p.rng.NormFloat64()
 		if p.lasts {
 			p.state = 0.9*p.state + math.Sqrt(1-0.81)*noise
 			noise = p.state
 		}
-		v[i] = p.sigma * noise
+		v[i] = p.sigma * (noise + p.drift*p.blocks)
 		if p.stray && p.rng.IntN(30) == 0 {
 			v[i] += math.Log(2 + 8*p.rng.Float64())
 		}
@@ -48,8 +51,11 @@ func (p *program) duel(plain bool, seed uint64) (*duel, outcome) {
 func TestEqualStepsAreNoneTheLonger(t *testing.T) {
 	const duels = 4000
 	for _, sigma := range []float64{0.002, 0.01, 0.05, 0.1} {
-		for _, kind := range []struct{ stray, lasts bool }{{}, {stray: true}, {lasts: true}, {true, true}} {
-			p := &program{rng: rand.New(rand.NewPCG(1, math.Float64bits(sigma))), sigma: sigma, stray: kind.stray, lasts: kind.lasts}
+		for _, kind := range []struct {
+			stray, lasts bool
+			drift        float64
+		}{{}, {stray: true}, {lasts: true}, {stray: true, lasts: true}, {drift: 3}, {drift: -3}} {
+			p := &program{rng: rand.New(rand.NewPCG(1, math.Float64bits(sigma))), sigma: sigma, stray: kind.stray, lasts: kind.lasts, drift: kind.drift}
 			var n [4]int
 			pairs := 0
 			for seed := range uint64(duels) {
@@ -57,9 +63,9 @@ func TestEqualStepsAreNoneTheLonger(t *testing.T) {
 				n[o]++
 				pairs += len(d.differ)
 			}
-			t.Logf("noise %g, stray %t, lasts %t: longer %d, as good %d, unshown %d of %d; %.1f pairs", sigma, kind.stray, kind.lasts, n[worse], n[asGood], n[unshown], duels, float64(pairs)/duels)
+			t.Logf("noise %g, %+v: longer %d, as good %d, unshown %d of %d; %.1f pairs", sigma, kind, n[worse], n[asGood], n[unshown], duels, float64(pairs)/duels)
 			if n[worse] > duels/1000 {
-				t.Errorf("noise %g, stray %t, lasts %t: %d of %d duels of equals say that one is longer", sigma, kind.stray, kind.lasts, n[worse], duels)
+				t.Errorf("noise %g, %+v: %d of %d duels of equals say that one is longer", sigma, kind, n[worse], duels)
 			}
 		}
 	}

@@ -44,13 +44,18 @@ func TestStepGuardGoesBack(t *testing.T) {
 			for seed := uint64(1); seed <= 3; seed++ {
 				got := map[bool]float64{}
 				var p *play
+				plans := uint64(0)
 				for _, on := range []bool{false, true} {
 					p = guarded(t, learner, c.step, seed, on)
 					p.behind = c.behind
 					p.run(4000)
+					plans = p.core.Totals().Plans
 					got[on] = p.run(1000) / plain
 				}
 				all, v := p.core.Totals(), p.core.Buckets()[0]
+				if all.Plans > plans+2 || v.Exploring { // how often calls are sampled may change
+					t.Errorf("%s, %s, seed %d: %d plans since the veto", c.name, learner, seed, all.Plans-plans)
+				}
 				t.Logf("%s, %s %d: %.4f of the default's step, guarded %.4f; %d audits; %s", c.name, learner, seed, got[false], got[true], all.Audits, v.Audit)
 				if got[false] < 1.03 || got[true] > 1.003 || v.Choice != actions.Default || all.Audits != 1 || all.Vetoes != 1 || v.Note != v.Audit.String() {
 					t.Errorf("%s, %s, seed %d: %.4f of the default's step, guarded %.4f; %v, %d audits, %d vetoes", c.name, learner, seed, got[false], got[true], v.Choice, all.Audits, all.Vetoes)

@@ -117,7 +117,7 @@ func TestWhenAnAuditIsDue(t *testing.T) {
 func auditedComm(t *testing.T) (*Core, *comm) {
 	t.Helper()
 	b := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 20}
-	core := coreOf(t, agents.NameDefault, Config{Explore: true, StepGuard: true}, CommJoined{Prior: before(b, parse(t, "Ring/LL/8")[0])})
+	core := coreOf(t, agents.NameUCB, Config{Explore: true, StepGuard: true, Guard: agents.DefaultGuardConfig()}, CommJoined{Prior: before(b, parse(t, "Ring/LL/8")[0])})
 	core.Step(0, Marks{Comm: 1, Bucket: b, Set: 0b111_111})
 	core.Step(0, Tick{})
 	core.Step(0, Published{Comm: 1, Version: 1})
@@ -138,11 +138,17 @@ func auditedComm(t *testing.T) (*Core, *comm) {
 
 // A size that is called for the first time ends an audit, and what was chosen is in force again; so does a block that never comes to an end.
 func TestAuditsEnd(t *testing.T) {
-	entries := func(out Output) int {
+	choices := func(out Output) int {
 		if len(out.Plans) != 1 {
 			t.Fatalf("%d plans", len(out.Plans))
 		}
-		return len(out.Plans[0].Entries)
+		n := 0
+		for _, e := range out.Plans[0].Entries {
+			if e.Base != actions.Default {
+				n++
+			}
+		}
+		return n
 	}
 	for name, end := range map[string]func(*Core, *comm){
 		"a new size": func(c *Core, m *comm) {
@@ -154,14 +160,42 @@ func TestAuditsEnd(t *testing.T) {
 		},
 	} {
 		core, m := auditedComm(t)
-		if n := entries(core.Step(0, Tick{})); n != 0 {
-			t.Fatalf("%s: a block of NCCL's default with %d entries", name, n)
+		if n := choices(core.Step(0, Tick{})); n != 0 {
+			t.Fatalf("%s: a block of NCCL's default with %d choices", name, n)
 		}
 		core.Step(0, Published{Comm: 1, Version: 2})
 		end(core, m)
-		if n := entries(core.Step(0, Tick{})); n != 1 || m.audit.phase != auditRests {
-			t.Errorf("%s: %d entries in force, phase %d", name, n, m.audit.phase)
+		if n := choices(core.Step(0, Tick{})); n != 1 || m.audit.phase != auditRests {
+			t.Errorf("%s: %d choices in force, phase %d", name, n, m.audit.phase)
 		}
+	}
+}
+
+// Trials that are under way are waited for, and their entry gives way to one without before blocks begin: when it came back into a plan
+// they would run again. Meanwhile nothing new is tried.
+func TestAuditsWaitForTrials(t *testing.T) {
+	core, m := auditedComm(t)
+	a, b := m.audit, m.order[0]
+	a.phase, a.duel, a.rhythm = auditListens, nil, &rhythm{period: 1, order: []uint64{1}, heard: rhythmCalls}
+	a.gaps.idle, a.gaps.all = 1, 1
+	b.entry.Trials, b.nextTrial, b.published, b.seenAt = []actions.Action{treeSimple}, 0, true, m.observed
+	tick := func() Output {
+		m.touched, b.fresh = true, true
+		out := core.Step(0, Tick{})
+		for range out.Plans {
+			core.Step(0, Published{Comm: 1, Version: 9})
+		}
+		return out
+	}
+	if tick(); a.phase != auditListens {
+		t.Fatal("blocks began beside a trial")
+	}
+	b.nextTrial = 1
+	if out := tick(); a.phase != auditListens || len(out.Plans) != 1 || len(b.entry.Trials) != 0 {
+		t.Fatalf("phase %d, %d plans, trials %v behind the last trial", a.phase, len(out.Plans), b.entry.Trials)
+	}
+	if tick(); a.phase != auditCompares {
+		t.Errorf("phase %d once nothing is under way", a.phase)
 	}
 }
 
