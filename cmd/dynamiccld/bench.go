@@ -141,11 +141,8 @@ func (a *app) bench(cmd *cobra.Command, f *benchFlags) error {
 			return usageError(fmt.Errorf("--arms %s: %w", arm.Name, err))
 		}
 	}
-	for _, key := range benchSettings {
-		if cmd.Flags().Changed(key) {
-			f.o.Serve = append(f.o.Serve, "--"+key, loaded.Config.Values()[key])
-		}
-	}
+	_, said := handedOn(cmd.Flags(), benchSettings, loaded.Config)
+	f.o.Serve = append(f.o.Serve, said...)
 	o, byItself := &f.o, !cmd.Flags().Changed("cpus-per-rank")
 	if byItself {
 		o.CPUs = 0

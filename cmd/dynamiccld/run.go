@@ -203,18 +203,24 @@ func (r *runner) arrange(ctx, patience context.Context, flags *pflag.FlagSet) bo
 	return true
 }
 
+// handedOn gives those of the settings that flags say, and the arguments that say so to a daemon: in one word each, for a setting that is
+// on or off takes no second one.
+func handedOn(flags *pflag.FlagSet, settings []string, cfg config.Config) (given, args []string) {
+	for _, key := range settings {
+		if flags.Changed(key) {
+			given, args = append(given, key), append(args, "--"+key+"="+cfg.Values()[key])
+		}
+	}
+	return given, args
+}
+
 // need finds or starts the daemon.
 func (r *runner) need(ctx, patience context.Context, flags *pflag.FlagSet) (err error) {
 	h := launch.Host{Dir: r.cfg.Dir, Environ: r.environ, Shared: true, Patience: patience, Say: func(text string) { r.say("%s", text) }}
 	if h.Executable, err = os.Executable(); err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
-	for _, key := range serveSettings {
-		if flags.Changed(key) {
-			r.given = append(r.given, key)
-			h.Args = append(h.Args, "--"+key, r.cfg.Values()[key])
-		}
-	}
+	r.given, h.Args = handedOn(flags, serveSettings, r.cfg)
 	daemon, err := launch.Need(ctx, h)
 	if err != nil {
 		return err
