@@ -17,6 +17,7 @@ type audit struct {
 	vetoedNs state.Ns // since then
 	due      auditDue
 	from     uint64 // the communicator's newest call when this audit began
+	heard    int    // calls since then
 	gaps     gaps
 	rhythm   *rhythm // nil while it rests
 	duel     *duel   // nil while nothing is compared, or what was began anew
@@ -102,6 +103,7 @@ func (a *audit) hear(c heardCall, plan uint32, startNs, endNs int64) {
 	if !a.watches() {
 		return
 	}
+	a.heard++
 	r, before, seq := a.rhythm, a.gaps, c.seq
 	anew := r.hear(seq, c.kind)
 	a.gaps.hear(seq, startNs, endNs)
@@ -181,13 +183,13 @@ func (c *Core) auditOf(nowNs state.Ns, m *comm) {
 	case auditRests:
 		a.due.since(m.newest, m.chooses())
 		if !m.waits(c.cfg) && a.due.now(m.newest) {
-			a.phase, a.from, a.rhythm, a.gaps = auditListens, m.newest, &rhythm{}, gaps{}
+			a.phase, a.from, a.heard, a.rhythm, a.gaps = auditListens, m.newest, 0, &rhythm{}, gaps{}
 		}
 	case auditListens:
 		switch r := a.rhythm; {
 		case m.newest-a.from > rhythmPatience:
 			a.rests(m) // nobody knows its steps
-		case r.period == 0 || r.heard < rhythmCalls: // until then a longer step may be found
+		case r.period == 0 || a.heard < rhythmFirst+rhythmCalls: // until then a longer step may be found
 		case a.gaps.idle < auditGaps*a.gaps.all || !m.chooses():
 			a.rests(m)
 		case m.stills():

@@ -176,7 +176,8 @@ func TestAuditsEnd(t *testing.T) {
 func TestAuditsWaitForTrials(t *testing.T) {
 	core, m := auditedComm(t)
 	a, b := m.audit, m.order[0]
-	a.phase, a.duel, a.rhythm = auditListens, nil, &rhythm{period: 1, order: []uint64{1}, heard: rhythmCalls}
+	a.phase, a.duel, a.rhythm = auditListens, nil, &rhythm{period: 1, order: []uint64{1}}
+	a.heard = rhythmFirst + rhythmCalls
 	a.gaps.idle, a.gaps.all = 1, 1
 	b.entry.Trials, b.nextTrial, b.published, b.seenAt = []actions.Action{treeSimple}, 0, true, m.observed
 	tick := func() Output {

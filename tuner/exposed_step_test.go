@@ -75,6 +75,7 @@ type play struct {
 	behind  int                             // samples that are on their way to the core: programs run ahead of their GPU
 	onWay   []tuner.Sample
 	onPlan  func(tuner.Plan) // nil: nobody looks
+	odd     int              // steps from one to the next behind which there is another call; 0: none
 }
 
 func newPlay(t *testing.T, learner string, reward tuner.Reward, s step, seed uint64) *play {
@@ -161,37 +162,44 @@ func (p *play) run(steps int) (meanNs float64) {
 	began, pauses := p.clock, 0.0
 	for range steps {
 		for i, c := range p.step.calls {
-			b := p.bucket(c)
-			a := p.action(b)
-			callNs, stolenNs := p.step.costOf(a, c.bytes)
-			callNs *= cmp.Or(p.dearer, 1)
-			callNs *= p.noise(0.03)
-			computeNs := c.computeNs * p.noise(p.jitter)
-			start := max(p.clock, p.free)
-			end := start + callNs
-			p.free = end
-			switch {
-			case p.step.join == serial:
-				p.clock = end + computeNs
-			case p.step.join == beside || i == len(p.step.calls)-1:
-				p.clock = max(end, p.clock+computeNs+stolenNs)
-			default:
-				p.clock += computeNs + stolenNs
-			}
-			if p.paused && p.rng.IntN(300) == 0 {
-				const pause = 500e6
-				p.clock += pause
-				pauses += pause
-			}
-			p.sample(b, c.bytes, a, start, end)
-			p.seq++
-			if p.seq%tickCalls == 0 {
-				p.tell(tuner.Tick{})
-			}
+			pauses += p.call(c, i == len(p.step.calls)-1)
 		}
-		p.steps++
+		if p.steps++; p.odd > 0 && p.steps%p.odd == 0 {
+			pauses += p.call(stepCall{1 << 20, 1e5}, true)
+		}
 	}
 	return (p.clock - began - pauses) / float64(steps)
+}
+
+// call makes one call and the compute behind it, and gives how long the host stood still; last: of its step.
+func (p *play) call(c stepCall, last bool) (pauseNs float64) {
+	b := p.bucket(c)
+	a := p.action(b)
+	callNs, stolenNs := p.step.costOf(a, c.bytes)
+	callNs *= cmp.Or(p.dearer, 1)
+	callNs *= p.noise(0.03)
+	computeNs := c.computeNs * p.noise(p.jitter)
+	start := max(p.clock, p.free)
+	end := start + callNs
+	p.free = end
+	switch {
+	case p.step.join == serial:
+		p.clock = end + computeNs
+	case p.step.join == beside || last:
+		p.clock = max(end, p.clock+computeNs+stolenNs)
+	default:
+		p.clock += computeNs + stolenNs
+	}
+	if p.paused && p.rng.IntN(300) == 0 {
+		pauseNs = 500e6
+		p.clock += pauseNs
+	}
+	p.sample(b, c.bytes, a, start, end)
+	p.seq++
+	if p.seq%tickCalls == 0 {
+		p.tell(tuner.Tick{})
+	}
+	return pauseNs
 }
 
 func (p *play) sample(b state.Bucket, bytes uint64, a actions.Action, start, end float64) {
@@ -205,7 +213,7 @@ func (p *play) sample(b state.Bucket, bytes uint64, a actions.Action, start, end
 		s := tuner.Sample{Comm: comm, Seq: p.seq, Rank: r, Bucket: b, Bytes: bytes, Plan: p.running, StartNs: uint64(start - skew), ClockNs: 5000, EventTimed: true,
 			CounterNs: took, SignalNs: took, Action: a, Ran: a}
 		if p.single {
-			s.Made, s.EntryCall = uint16(p.seq/uint64(len(p.step.calls))), uint8(min(p.made[b], 255))
+			s.EntryCall = uint8(min(p.made[b], 255))
 		}
 		if a == actions.Default {
 			s.Ran = actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 24}
