@@ -14,11 +14,11 @@ func (c *Core) ask(nowNs state.Ns, m *comm) {
 		if m.awaits(b) {
 			b.look.heardAt, b.look.heardNs = m.newest, nowNs
 		}
-		if m.single() && !m.audit.watches() {
+		if m.single() && !m.audit.stills() {
 			b.overdue(m.newest, nowNs)
 		}
 		trials := MaxTrials
-		if m.waits(c.cfg) || !m.mayTry(b) || m.audit.watches() {
+		if m.waits(c.cfg) || !m.mayTry(b) || m.audit.stills() {
 			trials = 0
 		}
 		if b.propose(nowNs, c.cfg.Explore && m.Explore, m.single(), trials, &m.LastID) {

@@ -2,6 +2,7 @@ package tuner
 
 import (
 	"math"
+	"slices"
 
 	"dynamiccl/actions"
 	"dynamiccl/agents"
@@ -12,29 +13,31 @@ import (
 // compute beside them more than they gain (docs/design.md, decision 33). Steps under it and under NCCL's default are compared, in blocks by
 // turns; where they are longer beyond doubt NCCL's default is in force until another audit shows that they are shorter.
 type audit struct {
-	phase    auditPhase
-	vetoed   bool     // NCCL's default is in force for the communicator, whatever its buckets have chosen,
-	vetoedNs state.Ns // since then
-	due      auditDue
-	from     uint64 // the communicator's newest call when this audit began
-	heard    int    // calls since then
-	gaps     gaps
-	rhythm   *rhythm // nil while it rests
-	duel     *duel   // nil while nothing is compared, or what was began anew
-	block    auditBlock
-	at       int    // the place in the step at which steps begin; -1: the first that comes with its instants
-	latest   uint32 // version of the latest plan
-	inPlan   bool   // as that one has it: plain
-	seed     uint64
-	number   uint64     // of audits that compared something
-	told     *AuditView // nil: none has come to anything
+	phase     auditPhase
+	vetoed    bool     // NCCL's default is in force for the communicator, whatever its buckets have chosen,
+	vetoedNs  state.Ns // since then
+	due       auditDue
+	from      uint64 // the communicator's newest call when this audit began
+	heard     int    // calls since then
+	stillFrom uint64 // the newest call when what was under way was to come to an end
+	gaps      gaps
+	rhythm    *rhythm // nil while it rests
+	duel      *duel   // nil while nothing is compared, or what was began anew
+	block     auditBlock
+	at        int    // the place in the step at which steps begin; -1: the first that comes with its instants
+	latest    uint32 // version of the latest plan
+	inPlan    bool   // as that one has it: plain
+	seed      uint64
+	number    uint64     // of audits that compared something
+	told      *AuditView // nil: none has come to anything
 }
 
 type auditPhase uint8
 
 const (
 	auditRests    auditPhase = iota
-	auditListens             // every call is heard, nothing new is tried: the step's order is looked for
+	auditListens             // every call is heard: the step's order is looked for
+	auditStills              // nothing new is tried: what is under way comes to an end
 	auditCompares            // blocks run
 )
 
@@ -44,6 +47,8 @@ const (
 	auditMost  = 128 // steps of a block that are kept
 	// A block of which so many calls more than it needs were heard without its steps loses samples, or calls that the step knows.
 	auditSpare = 4096
+	// What is under way when the step is known has so many calls to come to an end.
+	auditStill = 2048
 	// A communicator whose stream waits for nothing but calls for all but this part of its time has no steps to make longer: faster calls are
 	// the shorter step.
 	auditGaps = 0.01
@@ -63,18 +68,19 @@ type auditBlock struct {
 // gaps are times in which a stream waits for more than the call before.
 type gaps struct {
 	seq            uint64
+	trial          bool
 	startNs, endNs int64
 	idle, all      float64
 }
 
-func (g *gaps) hear(seq uint64, startNs, endNs int64) {
+func (g *gaps) hear(seq uint64, trial bool, startNs, endNs int64) {
 	if g.startNs != 0 && startNs > g.startNs && seq == g.seq+1 {
 		g.all += float64(startNs - g.startNs)
 		if gap := startNs - g.endNs; gap >= idleNs {
 			g.idle += float64(gap)
 		}
 	}
-	g.seq, g.startNs, g.endNs = seq, startNs, endNs
+	g.seq, g.trial, g.startNs, g.endNs = seq, trial, startNs, endNs
 }
 
 // plain says that NCCL's default is in force for all of the communicator.
@@ -94,21 +100,24 @@ func (a *audit) vetoes() bool { return a != nil && a.vetoed }
 // watches says that every call is to be heard.
 func (a *audit) watches() bool { return a != nil && a.phase != auditRests }
 
+// stills says that nothing new may be tried.
+func (a *audit) stills() bool { return a != nil && a.phase >= auditStills }
+
 // holds says that no bucket may propose anything.
 func (a *audit) holds() bool { return a != nil && (a.vetoed || a.phase == auditCompares) }
 
 // hear takes in a call that all ranks have told of, and the version of the plan that was in force for it. startNs 0: its instants are not
-// known.
-func (a *audit) hear(c heardCall, plan uint32, startNs, endNs int64) {
+// known. trial: it ran something else than its bucket's base, and the time behind it is none of the step's.
+func (a *audit) hear(c heardCall, trial bool, plan uint32, startNs, endNs int64) {
 	if !a.watches() {
 		return
 	}
 	a.heard++
 	r, before, seq := a.rhythm, a.gaps, c.seq
 	anew := r.hear(seq, c.kind)
-	a.gaps.hear(seq, startNs, endNs)
-	if a.phase == auditListens {
-		if before.startNs != 0 && startNs > before.startNs && seq == before.seq+1 {
+	a.gaps.hear(seq, trial, startNs, endNs)
+	if a.phase != auditCompares {
+		if !before.trial && before.startNs != 0 && startNs > before.startNs && seq == before.seq+1 {
 			r.took(before.seq, float64(startNs-before.startNs))
 		}
 		return
@@ -182,7 +191,7 @@ func (c *Core) auditOf(nowNs state.Ns, m *comm) {
 	switch a.phase {
 	case auditRests:
 		a.due.since(m.newest, m.chooses())
-		if !m.waits(c.cfg) && a.due.now(m.newest) {
+		if a.due.now(m.newest) && !m.waits(c.cfg) && !m.contested() {
 			a.phase, a.from, a.heard, a.rhythm, a.gaps = auditListens, m.newest, 0, &rhythm{}, gaps{}
 		}
 	case auditListens:
@@ -190,7 +199,14 @@ func (c *Core) auditOf(nowNs state.Ns, m *comm) {
 		case m.newest-a.from > rhythmPatience:
 			a.rests(m) // nobody knows its steps
 		case r.period == 0 || a.heard < rhythmFirst+rhythmCalls: // until then a longer step may be found
-		case a.gaps.idle < auditGaps*a.gaps.all || !m.chooses():
+		case a.gaps.idle <= auditGaps*a.gaps.all || !m.chooses() || m.contested():
+			a.rests(m)
+		default:
+			a.phase, a.stillFrom = auditStills, m.newest
+		}
+	case auditStills:
+		switch {
+		case m.newest-a.stillFrom > auditStill || !m.chooses() || m.contested():
 			a.rests(m)
 		case m.stills():
 			a.number++
@@ -265,6 +281,11 @@ func (m *comm) chosen() *bucket {
 		}
 	}
 	return nil
+}
+
+// contested says that it is asked of a bucket's choice whether it is slow: that is more urgent.
+func (m *comm) contested() bool {
+	return slices.ContainsFunc(m.order, func(b *bucket) bool { return b.contest.on || b.contest.lost })
 }
 
 // stills reports that no bucket has trials in its entry, which would run again when the entry comes back into a plan. Trials of which

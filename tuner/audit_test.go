@@ -25,8 +25,8 @@ func TestWhatABlockCounts(t *testing.T) {
 	seq, now := uint64(rhythmFirst), int64(1e9)
 	steps := func(n int, plan uint32, ns int64) {
 		for range n {
-			a.hear(heardCall{seq: seq, kind: 1}, plan, now, now+100)
-			a.hear(heardCall{seq: seq + 1, kind: 2}, plan, now+ns/2, now+ns/2+100)
+			a.hear(heardCall{seq: seq, kind: 1}, false, plan, now, now+100)
+			a.hear(heardCall{seq: seq + 1, kind: 2}, false, plan, now+ns/2, now+ns/2+100)
 			seq, now = seq+2, now+ns
 		}
 	}
@@ -50,8 +50,8 @@ func TestWhatABlockCounts(t *testing.T) {
 	seq += 2 // a step that nobody heard
 	steps(2, 9, 1e6)
 	count("gap", 5)
-	a.hear(heardCall{seq: seq, kind: 1}, 9, 0, 0) // a call without instants
-	a.hear(heardCall{seq: seq + 1, kind: 2}, 9, now, now)
+	a.hear(heardCall{seq: seq, kind: 1}, false, 9, 0, 0) // a call without instants
+	a.hear(heardCall{seq: seq + 1, kind: 2}, false, 9, now, now)
 	seq += 2
 	steps(2, 9, 1e6)
 	count("not timed", 6)
@@ -188,11 +188,14 @@ func TestAuditsWaitForTrials(t *testing.T) {
 		}
 		return out
 	}
-	if tick(); a.phase != auditListens {
+	if tick(); a.phase != auditStills {
+		t.Fatalf("phase %d once the step is known", a.phase)
+	}
+	if tick(); a.phase != auditStills {
 		t.Fatal("blocks began beside a trial")
 	}
 	b.nextTrial = 1
-	if out := tick(); a.phase != auditListens || len(out.Plans) != 1 || len(b.entry.Trials) != 0 {
+	if out := tick(); a.phase != auditStills || len(out.Plans) != 1 || len(b.entry.Trials) != 0 {
 		t.Fatalf("phase %d, %d plans, trials %v behind the last trial", a.phase, len(out.Plans), b.entry.Trials)
 	}
 	if tick(); a.phase != auditCompares {

@@ -258,9 +258,9 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		c.keepOverruled(m.Shape, s, o)
 	}
 	m.touched = true
-	m.audit.hear(heardCall{seq: o.Seq, kind: kindOf(s)}, o.Plan, m.joiner.beganNs, m.joiner.endedNs)
 	made, share := m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income)
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
+	m.audit.hear(heardCall{seq: o.Seq, kind: kindOf(s)}, b != nil && o.Action != b.entry.Base, o.Plan, m.joiner.beganNs, m.joiner.endedNs)
 	if b != nil {
 		b.look.heard(m.newest, nowNs)
 	}
