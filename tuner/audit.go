@@ -234,7 +234,7 @@ func (a *audit) begins(newest uint64) {
 // goesOn ends the block under way when it has its steps.
 func (c *Core) goesOn(nowNs state.Ns, m *comm) {
 	a := m.audit
-	if a.duel == nil {
+	if a.duel == nil || m.contested() {
 		a.rests(m)
 		return
 	}

@@ -155,6 +155,7 @@ func TestAuditsEnd(t *testing.T) {
 			c.Step(0, Marks{Comm: 1, Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 9}, Set: 0b1})
 		},
 		"lost samples": func(c *Core, m *comm) { m.newest += auditSpare + 100; m.touched = true },
+		"a contest":    func(c *Core, m *comm) { m.order[0].contest.on, m.touched = true, true },
 		"a person's advice": func(c *Core, m *comm) {
 			c.Step(0, Advised{Comm: 1, Prior: before(state.Bucket{Collective: actions.AllReduce, Log2Bytes: 20}, parse(t, "Ring/LL/8")[0])})
 		},
