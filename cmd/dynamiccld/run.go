@@ -113,8 +113,8 @@ found, 126 when it cannot be executed; 2 for wrong flags.
 --no-explore uses what the store knows and tries nothing. --fixed-numerics lets no choice
 change a sum: AllReduce, ReduceScatter and Reduce keep NCCL's own choice, and none of our kernels
 runs them; what only copies (AllGather, Broadcast, AllToAll) is tuned. Both hold for this program
-alone. --learner, --store, --policy, --reward, --explore-budget and --trace are those of
-'dynamiccld serve', for a daemon that run starts.`,
+alone. --learner, --store, --policy, --reward, --step-guard, --explore-budget and --trace are
+those of 'dynamiccld serve', for a daemon that run starts.`,
 		Example: `  dynamiccld run -- torchrun --nproc-per-node 8 train.py
   dynamiccld run --fixed-numerics -- mpirun -n 4 ./all_reduce_perf -b 8 -e 64M -f 2
   dynamiccld run --no-explore --quiet -- ./serve.sh`,
