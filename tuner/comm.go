@@ -30,6 +30,7 @@ type comm struct {
 	newest    uint64    // the greatest sequence number observed
 	every     int       // epochs between sampled ones, of the last plan
 	exposure  *exposure // nil: calls are charged what they take
+	audit     *audit    // nil: steps are not guarded
 	connected connected
 	tried     *bucket  // the last one that got trials
 	replays   *replays // nil: no graph has told of one
@@ -42,16 +43,20 @@ type comm struct {
 	onDevice [actions.NumCollectives]uint64
 }
 
-func newComm(e CommJoined, reward Reward) *comm {
+func newComm(e CommJoined, cfg Config) *comm {
 	m := &comm{CommJoined: e, joiner: joiner{heard: e.heard(), far: farOf(allRanks(e.Shape.Ranks) &^ e.heard())}, diagnoser: agents.NewDiagnoser(), peers: agents.NewPeers(), dirty: true}
-	if reward == RewardExposed {
+	switch {
+	case cfg.Reward == RewardExposed:
 		m.exposure = &exposure{}
+	case cfg.StepGuard && !m.several(): // over several hosts nobody knows when a block's plan comes into force
+		m.audit = &audit{seed: cfg.Seed ^ uint64(m.Comm)}
 	}
 	return m
 }
 
 // published says that what the last plan has comes into force with this version, where it was not in an earlier one.
 func (m *comm) published(version uint32, nowNs state.Ns) {
+	m.audit.published(version)
 	m.eachBucket(func(b *bucket) {
 		if !b.published {
 			b.published, b.since = true, version
@@ -77,6 +82,7 @@ func (m *comm) eachBucket(f func(*bucket)) {
 
 // put has b be its bucket.
 func (m *comm) put(b *bucket) {
+	m.audit.disturbed(m.newest)
 	if old := m.buckets[b.Collective][b.Log2Bytes]; old != nil && old == m.tried {
 		m.tried = b // and nobody waits for what the other one had under way
 	}
@@ -112,6 +118,7 @@ func (m *comm) views(all []BucketView) []BucketView {
 				v.Beside = m.Outstanding - 1
 			}
 		}
+		m.audit.shows(&v)
 		across := m.acrossNote(b.Bucket)
 		switch {
 		case across != "":
@@ -119,6 +126,8 @@ func (m *comm) views(all []BucketView) []BucketView {
 		case v.Note != "":
 		case v.Fixed:
 			v.Note = "fixed numerics: " + b.Collective.String() + " adds up, so it keeps NCCL's default: no other algorithm, protocol or number of channels and none of our kernels, so that every sum is plain NCCL's"
+		case m.audit.vetoes():
+			v.Note = m.audit.told.String()
 		case !m.Explore:
 			v.Note = "not explored: a rank has no profiler plugin or its calls are not timed (dynamiccld status), or exploration is off"
 		case m.exposure != nil && m.exposure.rhythm.period == 0:
@@ -198,7 +207,7 @@ func (m *comm) sampleEvery(cfg Config) int {
 		exploring = exploring || !m.single() && m.trying(b)
 	})
 	switch {
-	case exploring, m.exposure != nil && m.exposure.searching() && !m.waits(cfg):
+	case exploring, m.audit.watches(), m.exposure != nil && m.exposure.searching() && !m.waits(cfg):
 		return 1
 	case cfg.SampleEvery > 0:
 		return cfg.SampleEvery
@@ -211,6 +220,9 @@ func (m *comm) sampleEvery(cfg Config) int {
 // plan gathers what every bucket wants.
 func (m *comm) plan() Plan {
 	p := Plan{Comm: m.Comm, SampleEvery: m.every, Closely: m.trips != nil && m.trips.closer.on}
+	if m.audit.plain() {
+		return p
+	}
 	var all []*bucket
 	m.eachBucket(func(b *bucket) {
 		if !b.differ {

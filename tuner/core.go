@@ -32,6 +32,7 @@ type Config struct {
 	Trace       bool    // every watched call comes out
 	Seed        uint64
 	Reward      Reward // what calls are charged
+	StepGuard   bool   // where that is what they take: choices that make steps longer go
 	Machine     string // for Key
 	GPUArch     string // for Key
 }
@@ -146,7 +147,7 @@ func (c *Core) joined(e CommJoined) {
 		return // a daemon that scans twice, not a new communicator
 	}
 	e.FixedNumerics = e.FixedNumerics || c.cfg.FixedNumerics
-	m := newComm(e, c.cfg.Reward)
+	m := newComm(e, c.cfg)
 	m.early = c.early(m, func(b state.Bucket, a actions.Action) bool {
 		return a.Path == actions.PathCollective && !b.Collective.Registered()
 	})
@@ -214,6 +215,7 @@ func (c *Core) advised(e Advised) {
 		c.totals.Unknown++
 		return
 	}
+	m.audit.advised(m.newest)
 	for _, l := range e.Prior {
 		b := l.Key.Bucket
 		if b.Collective >= actions.NumCollectives || b.Log2Bytes >= state.NumBuckets {
@@ -258,6 +260,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	m.touched = true
 	made, share := m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income)
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
+	m.audit.hear(heardCall{seq: o.Seq, kind: kindOf(s)}, b != nil && o.Action != b.entry.Base, o.Plan, m.joiner.beganNs, m.joiner.endedNs)
 	if b != nil {
 		b.look.heard(m.newest, nowNs)
 	}
@@ -295,7 +298,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		}
 		return
 	}
-	call := timed{o: o, kind: s.Bytes<<8 | uint64(s.Bucket.Collective) + 1, startNs: m.joiner.beganNs, endNs: m.joiner.endedNs}
+	call := timed{o: o, kind: kindOf(s), startNs: m.joiner.beganNs, endNs: m.joiner.endedNs}
 	if sound {
 		call.bucket, call.trial = b, o.Action != b.entry.Base
 	}
@@ -342,6 +345,7 @@ func (c *Core) observe(nowNs state.Ns, m *comm, b *bucket, charged, o state.Obse
 	if alarm.Raised {
 		c.alarmed(nowNs, m, b, alarm)
 		b.shift(verdict.Diagnosis, c.cfg.Explore && m.Explore)
+		m.audit.alarmed()
 	}
 	if verdict.New && verdict.Diagnosis != agents.DiagnosisNone {
 		b.diagnosis, b.diagNs, b.diagBefore, b.diagUntold = verdict.Diagnosis, nowNs, false, true
@@ -369,6 +373,7 @@ func (c *Core) tick(nowNs state.Ns) {
 			continue
 		}
 		if !idle {
+			c.auditOf(nowNs, m)
 			c.ask(nowNs, m)
 			every = m.sampleEvery(c.cfg)
 		}

@@ -60,6 +60,9 @@ type timed struct {
 	behind  bool   // and that one was a trial
 }
 
+// kindOf tells calls of a step apart.
+func kindOf(s *Sample) uint64 { return s.Bytes<<8 | uint64(s.Bucket.Collective) + 1 }
+
 // place is one call of the step, with what its usual action takes there.
 type place struct {
 	era      int // of the bucket's guard: measurements are compared within one

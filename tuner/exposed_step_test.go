@@ -70,23 +70,33 @@ type play struct {
 	paused  bool                            // the host stands still now and then
 	dearer  float64                         // times what calls took at first; 0: 1
 	fixed   map[state.Bucket]actions.Action // nil: what the core says
+	single  bool                            // ranks time trials one by one
+	trial   bool                            // the call under way is timed for that
+	behind  int                             // samples that are on their way to the core: programs run ahead of their GPU
+	onWay   []tuner.Sample
+	onPlan  func(tuner.Plan) // nil: nobody looks
+	odd     int              // steps from one to the next behind which there is another call; 0: none
 }
 
 func newPlay(t *testing.T, learner string, reward tuner.Reward, s step, seed uint64) *play {
+	t.Helper()
+	return playOf(t, learner, tuner.Config{Explore: true, Seed: seed, Reward: reward}, s)
+}
+
+func playOf(t *testing.T, learner string, cfg tuner.Config, s step) *play {
 	t.Helper()
 	learners, err := models.Open("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	newLearner, err := learners.New(learner)
+	if cfg.NewLearner, err = learners.New(learner); err != nil {
+		t.Fatal(err)
+	}
+	core, err := tuner.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Explore: true, Seed: seed, Reward: reward})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &play{t: t, core: core, step: s, rng: rand.New(rand.NewPCG(seed, 7)), jitter: 0.005, every: 1, force: map[state.Bucket]tuner.Entry{},
+	p := &play{t: t, core: core, step: s, rng: rand.New(rand.NewPCG(cfg.Seed, 7)), jitter: 0.005, every: 1, force: map[state.Bucket]tuner.Entry{},
 		ids: map[state.Bucket]uint32{}, made: map[state.Bucket]int{}, clock: 1e9, free: 1e9}
 	p.tell(tuner.CommJoined{Comm: comm, Shape: state.Shape{Ranks: 2, Nodes: 2}, Explore: true, EventTimed: true})
 	for _, c := range s.calls {
@@ -106,6 +116,9 @@ func (p *play) tell(e tuner.Event) {
 		plan.Entries = slices.Clone(plan.Entries)
 		p.next = &plan
 		p.version++
+		if p.onPlan != nil {
+			p.onPlan(plan)
+		}
 	}
 	if len(out.Plans) > 0 {
 		p.tell(tuner.Published{Comm: comm, Version: uint64(p.version)})
@@ -132,6 +145,10 @@ func (p *play) action(b state.Bucket) actions.Action {
 		p.ids[b], p.made[b] = e.ID, 0
 	}
 	p.made[b]++
+	if p.single {
+		p.trial = p.made[b] > 1 && p.made[b] <= e.Skip+len(e.Trials)
+		return e.Action(p.made[b])
+	}
 	if n := p.made[b]; n <= len(e.Trials) {
 		return e.Trials[n-1]
 	}
@@ -145,41 +162,48 @@ func (p *play) run(steps int) (meanNs float64) {
 	began, pauses := p.clock, 0.0
 	for range steps {
 		for i, c := range p.step.calls {
-			b := p.bucket(c)
-			a := p.action(b)
-			callNs, stolenNs := p.step.costOf(a, c.bytes)
-			callNs *= cmp.Or(p.dearer, 1)
-			callNs *= p.noise(0.03)
-			computeNs := c.computeNs * p.noise(p.jitter)
-			start := max(p.clock, p.free)
-			end := start + callNs
-			p.free = end
-			switch {
-			case p.step.join == serial:
-				p.clock = end + computeNs
-			case p.step.join == beside || i == len(p.step.calls)-1:
-				p.clock = max(end, p.clock+computeNs+stolenNs)
-			default:
-				p.clock += computeNs + stolenNs
-			}
-			if p.paused && p.rng.IntN(300) == 0 {
-				const pause = 500e6
-				p.clock += pause
-				pauses += pause
-			}
-			p.sample(b, c.bytes, a, start, end)
-			p.seq++
-			if p.seq%tickCalls == 0 {
-				p.tell(tuner.Tick{})
-			}
+			pauses += p.call(c, i == len(p.step.calls)-1)
 		}
-		p.steps++
+		if p.steps++; p.odd > 0 && p.steps%p.odd == 0 {
+			pauses += p.call(stepCall{1 << 20, 1e5}, true)
+		}
 	}
 	return (p.clock - began - pauses) / float64(steps)
 }
 
+// call makes one call and the compute behind it, and gives how long the host stood still; last: of its step.
+func (p *play) call(c stepCall, last bool) (pauseNs float64) {
+	b := p.bucket(c)
+	a := p.action(b)
+	callNs, stolenNs := p.step.costOf(a, c.bytes)
+	callNs *= cmp.Or(p.dearer, 1)
+	callNs *= p.noise(0.03)
+	computeNs := c.computeNs * p.noise(p.jitter)
+	start := max(p.clock, p.free)
+	end := start + callNs
+	p.free = end
+	switch {
+	case p.step.join == serial:
+		p.clock = end + computeNs
+	case p.step.join == beside || last:
+		p.clock = max(end, p.clock+computeNs+stolenNs)
+	default:
+		p.clock += computeNs + stolenNs
+	}
+	if p.paused && p.rng.IntN(300) == 0 {
+		pauseNs = 500e6
+		p.clock += pauseNs
+	}
+	p.sample(b, c.bytes, a, start, end)
+	p.seq++
+	if p.seq%tickCalls == 0 {
+		p.tell(tuner.Tick{})
+	}
+	return pauseNs
+}
+
 func (p *play) sample(b state.Bucket, bytes uint64, a actions.Action, start, end float64) {
-	if p.seq/epochCalls%uint64(p.every) != 0 {
+	if p.seq/epochCalls%uint64(p.every) != 0 && !p.trial {
 		return
 	}
 	const eventsNs = 2000 // what lies between events and is no call's
@@ -188,10 +212,19 @@ func (p *play) sample(b state.Bucket, bytes uint64, a actions.Action, start, end
 		took := state.Ns(end - start + skew + eventsNs)
 		s := tuner.Sample{Comm: comm, Seq: p.seq, Rank: r, Bucket: b, Bytes: bytes, Plan: p.running, StartNs: uint64(start - skew), ClockNs: 5000, EventTimed: true,
 			CounterNs: took, SignalNs: took, Action: a, Ran: a}
+		if p.single {
+			s.EntryCall = uint8(min(p.made[b], 255))
+		}
 		if a == actions.Default {
 			s.Ran = actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 24}
 		}
-		p.tell(&s)
+		if p.behind == 0 {
+			p.tell(&s)
+			continue
+		}
+		for p.onWay = append(p.onWay, s); len(p.onWay) > p.behind; p.onWay = p.onWay[1:] {
+			p.tell(&p.onWay[0])
+		}
 	}
 }
 

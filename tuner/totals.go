@@ -20,6 +20,8 @@ type Totals struct {
 	Plans      uint64    `json:"plans"`
 	Agreed     uint64    `json:"plans_agreed"` // of Plans, those that ranks on several hosts were seen to have in force
 	Alarms     uint64    `json:"alarms"`
+	Audits     uint64    `json:"audits"` // of a communicator's steps that have come to something
+	Vetoes     uint64    `json:"vetoes"` // of these, those that put NCCL's default in force
 
 	Replays ReplayTotals `json:"replays"` // of our kernels in CUDA graphs, which are no calls: nowhere else in here
 	Trips   TripTotals   `json:"trips"`   // of puts over GIN, likewise

@@ -313,6 +313,7 @@ type BucketView struct {
 	Beside       int              // kernels that may wait beside one of these, where that is why
 	Refused      []actions.Action // that are never tried, for they hung their ranks or gave wrong elements when they were measured
 	Silent       []actions.Action // that are not tried any more, since nobody heard of their trials
+	Audit        *AuditView       // of the communicator's steps; nil: none has come to anything
 	Fixed        bool             // numerics are, so it keeps NCCL's default
 	Note         string           // why nothing is chosen, when so
 }

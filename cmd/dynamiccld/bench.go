@@ -27,7 +27,7 @@ type benchFlags struct {
 }
 
 // benchSettings are the settings that `bench` hands on to the daemons that it starts.
-var benchSettings = []string{"learner", "policy", "reward", "explore-budget", "sample-every", "seed", "trace"}
+var benchSettings = []string{"learner", "policy", "reward", "step-guard", "explore-budget", "sample-every", "seed", "trace"}
 
 func (a *app) benchCommand() *cobra.Command {
 	f := &benchFlags{}
@@ -141,11 +141,8 @@ func (a *app) bench(cmd *cobra.Command, f *benchFlags) error {
 			return usageError(fmt.Errorf("--arms %s: %w", arm.Name, err))
 		}
 	}
-	for _, key := range benchSettings {
-		if cmd.Flags().Changed(key) {
-			f.o.Serve = append(f.o.Serve, "--"+key, loaded.Config.Values()[key])
-		}
-	}
+	_, said := handedOn(cmd.Flags(), benchSettings, loaded.Config)
+	f.o.Serve = append(f.o.Serve, said...)
 	o, byItself := &f.o, !cmd.Flags().Changed("cpus-per-rank")
 	if byItself {
 		o.CPUs = 0

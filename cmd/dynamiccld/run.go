@@ -30,7 +30,7 @@ const watchEvery = 200 * time.Millisecond
 const reportWithin = 5 * time.Second
 
 // serveSettings are the settings of a daemon that `run` hands on when it starts one.
-var serveSettings = []string{"store", "learner", "policy", "reward", "explore-budget", "trace"}
+var serveSettings = []string{"store", "learner", "policy", "reward", "step-guard", "explore-budget", "trace"}
 
 // program are the flags of what a program gets: run and env have them.
 type program struct {
@@ -113,8 +113,8 @@ found, 126 when it cannot be executed; 2 for wrong flags.
 --no-explore uses what the store knows and tries nothing. --fixed-numerics lets no choice
 change a sum: AllReduce, ReduceScatter and Reduce keep NCCL's own choice, and none of our kernels
 runs them; what only copies (AllGather, Broadcast, AllToAll) is tuned. Both hold for this program
-alone. --learner, --store, --policy, --reward, --explore-budget and --trace are those of
-'dynamiccld serve', for a daemon that run starts.`,
+alone. --learner, --store, --policy, --reward, --step-guard, --explore-budget and --trace are
+those of 'dynamiccld serve', for a daemon that run starts.`,
 		Example: `  dynamiccld run -- torchrun --nproc-per-node 8 train.py
   dynamiccld run --fixed-numerics -- mpirun -n 4 ./all_reduce_perf -b 8 -e 64M -f 2
   dynamiccld run --no-explore --quiet -- ./serve.sh`,
@@ -203,18 +203,24 @@ func (r *runner) arrange(ctx, patience context.Context, flags *pflag.FlagSet) bo
 	return true
 }
 
+// handedOn gives those of the settings that flags say, and the arguments that say so to a daemon: in one word each, for a setting that is
+// on or off takes no second one.
+func handedOn(flags *pflag.FlagSet, settings []string, cfg config.Config) (given, args []string) {
+	for _, key := range settings {
+		if flags.Changed(key) {
+			given, args = append(given, key), append(args, "--"+key+"="+cfg.Values()[key])
+		}
+	}
+	return given, args
+}
+
 // need finds or starts the daemon.
 func (r *runner) need(ctx, patience context.Context, flags *pflag.FlagSet) (err error) {
 	h := launch.Host{Dir: r.cfg.Dir, Environ: r.environ, Shared: true, Patience: patience, Say: func(text string) { r.say("%s", text) }}
 	if h.Executable, err = os.Executable(); err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
-	for _, key := range serveSettings {
-		if flags.Changed(key) {
-			r.given = append(r.given, key)
-			h.Args = append(h.Args, "--"+key, r.cfg.Values()[key])
-		}
-	}
+	r.given, h.Args = handedOn(flags, serveSettings, r.cfg)
 	daemon, err := launch.Need(ctx, h)
 	if err != nil {
 		return err

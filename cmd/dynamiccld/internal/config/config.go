@@ -29,6 +29,7 @@ type Config struct {
 	NoExplore   bool          // stored choices only
 	Fixed       bool          // collectives that add up keep NCCL's own choice
 	Reward      string        // one of tuner.Rewards: what a call is charged
+	StepGuard   bool          // choices that make steps longer go
 	Budget      float64       // share of time that exploration may lose
 	Machine     string        // overrides the detected machine shape; "": detect
 	GPUArch     string        // overrides the detected GPU architecture; "": detect
@@ -51,8 +52,8 @@ func Default(h Host) Config {
 	dir := nccltuner.DefaultDirPath(h.Getenv, h.EUID) // DYNAMICCL_DIR itself is read with the other settings
 	return Config{
 		Dir: dir, Store: defaultStore(h, dir),
-		Learner:  models.DefaultLearner,
-		Reward:   tuner.RewardCall.String(),
+		Learner: models.DefaultLearner,
+		Reward:  tuner.RewardCall.String(), StepGuard: true,
 		LogLevel: "info", LogFormat: "text",
 		Tick: 10 * time.Millisecond, Seed: 1, Budget: agents.DefaultExploreBudget,
 	}

@@ -86,7 +86,7 @@ func TestEmptyEnvironmentIsUnset(t *testing.T) {
 
 func TestFlagsOfEveryField(t *testing.T) {
 	l, err := load(t, "", nil, "--dir", "x", "--store=none", "--learner=ucb", "--listen=9464", "--listen-any", "--log-level=debug", "--log-format=json",
-		"--policy=p.dynp", "--explore-budget=12.5%", "--reward=exposed", "--tick=1s", "--sample-every=2", "--no-explore", "--fixed-numerics", "--machine=8x H200", "--gpu-arch=sm_90", "--seed=18446744073709551615")
+		"--policy=p.dynp", "--explore-budget=12.5%", "--reward=exposed", "--step-guard=false", "--tick=1s", "--sample-every=2", "--no-explore", "--fixed-numerics", "--machine=8x H200", "--gpu-arch=sm_90", "--seed=18446744073709551615")
 	if err != nil {
 		t.Fatal(err)
 	}

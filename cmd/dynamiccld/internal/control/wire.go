@@ -42,6 +42,7 @@ type Bucket struct {
 	Calls       uint64     `json:"calls"`
 	Exploring   bool       `json:"exploring"`
 	Reward      string     `json:"reward,omitempty"`  // "exposed": times are what calls add to their step; "": what they take
+	Steps       *Steps     `json:"steps,omitempty"`   // of the program, with choices and without; nil: not compared (yet)
 	Refused     []string   `json:"refused,omitempty"` // that are never tried: they hung their ranks or gave wrong elements when calibrate measured them
 	Silent      []string   `json:"silent,omitempty"`  // that are hardly tried any more: no times came of their trials, or of too few calls
 	Note        string     `json:"note,omitempty"`
@@ -58,6 +59,15 @@ type Bucket struct {
 	Ledger          *Ledger    `json:"ledger,omitempty"` // of a live daemon
 
 	Bucket state.Bucket `json:"-"`
+}
+
+// Steps says how long a program's steps are with what was chosen for the communicator, beside those with NCCL's default.
+type Steps struct {
+	Pairs    int     `json:"pairs"`     // of blocks of steps, one of each
+	LongerBy float64 `json:"longer_by"` // a share; negative: shorter
+	Low      float64 `json:"low"`       // 95%
+	High     float64 `json:"high"`
+	Vetoed   bool    `json:"vetoed"` // NCCL's default is in force for that
 }
 
 // Ledger is what choosing was worth over the calls that were measured, against NCCL's default in the same condition.
@@ -164,6 +174,10 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 	b.Silent = names(v.Silent)
 	if v.Reward != tuner.RewardCall {
 		b.Reward = v.Reward.String()
+	}
+	if v.Audit != nil {
+		steps := Steps(*v.Audit)
+		b.Steps = &steps
 	}
 	if l := v.Ledger; l.Calls > 0 {
 		b.Ledger = &Ledger{l.Calls, finite(l.DefaultNs, 0), finite(l.SavedNs, 0), finite(l.TrialNs, 0), l.Trials}

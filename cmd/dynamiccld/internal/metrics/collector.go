@@ -89,6 +89,8 @@ func (ch emit) daemon(st control.Status) {
 	ch.counter(plansAgreed, st.Core.Agreed)
 	ch.counter(publications, st.Publications)
 	ch.counter(alarms, st.Core.Alarms)
+	ch.counter(stepAudits, st.Core.Audits)
+	ch.counter(stepVetoes, st.Core.Vetoes)
 	// Every diagnosis from the start: a counter that appears with its first event hides that event from rate().
 	for d := agents.DiagnosisNone; d < agents.NumDiagnoses; d++ {
 		ch.counter(findings, st.FindingCounts[d.String()], d.String())

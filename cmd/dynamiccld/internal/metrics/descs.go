@@ -29,6 +29,8 @@ var (
 	plansAgreed  = desc("plans_agreed_total", "Plans that ranks on several hosts were seen to have in force.")
 	publications = desc("publications_total", "Plans published to ranks.")
 	alarms       = desc("alarms_total", "Changes that the detector found.")
+	stepAudits   = desc("step_audits_total", "Comparisons of a program's steps with those under NCCL's default that have come to an end.")
+	stepVetoes   = desc("step_vetoes_total", "Of these, those that put NCCL's default in force because steps are longer with what was chosen.")
 	findings     = desc("findings_total", "Findings by diagnosis.", "diagnosis")
 
 	graphReplays  = desc("graph_replays_total", "Replays of our kernels in CUDA graphs that all ranks told of, about one in 64.", "collective")
@@ -62,6 +64,6 @@ var (
 
 var all = []*prometheus.Desc{buildInfo, startTime, snapshotSuccess, storeOK,
 	samples, samplesDropped, samplesUnjoined, samplesUntold, samplesElsewhere, samplesRejected, groups, groupsRejected, groupsRan,
-	decisions, ignored, plans, plansAgreed, publications, alarms, findings, graphReplays, graphSeconds, graphChanges, graphRejected, graphSamples,
+	decisions, ignored, plans, plansAgreed, publications, alarms, stepAudits, stepVetoes, findings, graphReplays, graphSeconds, graphChanges, graphRejected, graphSamples,
 	ginTrips, ginCounters, ginElsewhere, ginSeconds, ginChanges, ginRejected, communicators, omitted, buckets, speedUp,
 	commRanks, commJoined, commEpoch, commPlan, commHosts, commAgreed, commSpeedUp, commAlarm, commState}

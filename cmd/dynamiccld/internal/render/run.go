@@ -9,6 +9,7 @@ import (
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/units"
+	"dynamiccl/tuner"
 )
 
 // runRows is how many sizes the end of a run shows: about a screen.
@@ -83,6 +84,10 @@ func runGains(w io.Writer, r control.RunReport) error {
 	}
 	if i := slices.IndexFunc(rows, func(b control.Bucket) bool { return b.Reward != "" }); i >= 0 {
 		fmt.Fprintf(w, prefix+"reward %s: %s\n", rows[i].Reward, rewardMeans)
+	}
+	if i := slices.IndexFunc(rows, func(b control.Bucket) bool { return b.Steps != nil && b.Steps.Vetoed }); i >= 0 {
+		steps := tuner.AuditView(*rows[i].Steps)
+		fmt.Fprintf(w, prefix+"step guard: of a communicator %s\n", &steps)
 	}
 	if stored > 0 {
 		fmt.Fprintf(w, prefix+"stored choices ran at %s; NCCL's default was not measured beside them\n", units.Count(stored, "size"))

@@ -10,6 +10,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/state"
+	"dynamiccl/tuner"
 )
 
 // Why explains the choice of one bucket, and what CUDA graphs hold of it.
@@ -33,6 +34,10 @@ func Why(w io.Writer, b control.Bucket, graphs []control.Replay, now time.Time) 
 	}
 	if b.Reward != "" {
 		fmt.Fprintf(t, "  reward\t%s: %s\n", b.Reward, rewardMeans)
+	}
+	if b.Steps != nil && !b.Steps.Vetoed { // else the note says so
+		steps := tuner.AuditView(*b.Steps)
+		fmt.Fprintf(t, "  steps\t%s\n", &steps)
 	}
 	if b.MostCTAs > 0 {
 		why := "the program lets NCCL's kernels have no more (NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS, ncclConfig_t.maxCTAs)"
@@ -97,6 +102,8 @@ func numerics(b control.Bucket) string {
 
 func advantage(b control.Bucket) string {
 	switch {
+	case b.Steps != nil && b.Steps.Vetoed:
+		return "none for the program's steps, whatever calls gain"
 	case b.Choice == "default" && len(b.Tried) < 2:
 		return "none: nothing else has been measured yet"
 	case b.Choice == "default":

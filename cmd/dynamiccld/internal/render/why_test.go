@@ -86,3 +86,40 @@ func TestWhySaysNumerics(t *testing.T) {
 		}
 	}
 }
+
+// What the step guard found is a line, and the note where NCCL's default is in force for it.
+func TestWhySaysWhatStepsTook(t *testing.T) {
+	kept := tuner.AuditView{Pairs: 9, LongerBy: -0.13, Low: -0.14, High: -0.125}
+	vetoed := tuner.AuditView{Pairs: 14, LongerBy: 0.012, Low: 0.004, High: 0.02, Vetoed: true}
+	doubtful := tuner.AuditView{Pairs: 40, LongerBy: 0.003, Low: -0.01, High: 0.02}
+	for _, c := range []struct {
+		view tuner.BucketView
+		want string
+	}{
+		{tuner.BucketView{Audit: &kept}, "steps 13.0% shorter with what was chosen than with NCCL's default (12.5 to 14.0)"},
+		{tuner.BucketView{Audit: &doubtful}, "steps 0.3% longer with what was chosen than with NCCL's default (-1.0 to 2.0): not beyond doubt"},
+		{tuner.BucketView{Audit: &vetoed, Note: vetoed.String()}, "advantage none for the program's steps, whatever calls gain; " +
+			"note its steps are 1.2% longer with what was chosen (0.4 to 2.0): NCCL's default is in force"},
+		{tuner.BucketView{}, ""},
+	} {
+		var said strings.Builder
+		b := control.FromView(c.view, 0, time.Time{})
+		if err := Why(&said, b, nil, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		for line := range strings.Lines(said.String()) {
+			line = strings.Join(strings.Fields(line), " ")
+			if strings.HasPrefix(line, "steps ") || strings.HasPrefix(line, "note ") || c.view.Note != "" && strings.HasPrefix(line, "advantage ") {
+				left = append(left, line)
+			}
+		}
+		if got := strings.Join(left, "; "); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+		b.Ledger = &control.Ledger{Calls: 10}
+		if got := say(t, control.RunReport{Comms: []control.RunComm{tuned(b)}}); strings.Contains(got, "step guard: of a communicator its steps are 1.2% longer") != (c.view.Note != "") {
+			t.Errorf("at the end of a run: %s", got)
+		}
+	}
+}

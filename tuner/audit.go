@@ -1,0 +1,306 @@
+package tuner
+
+import (
+	"math"
+	"slices"
+
+	"dynamiccl/actions"
+	"dynamiccl/agents"
+	"dynamiccl/state"
+)
+
+// audit asks now and then whether what was chosen by what calls take makes the program's steps longer, as choices do that take from the
+// compute beside them more than they gain (docs/design.md, decision 33). Steps under it and under NCCL's default are compared, in blocks by
+// turns; where they are longer beyond doubt NCCL's default is in force until another audit shows that they are shorter.
+type audit struct {
+	phase     auditPhase
+	vetoed    bool     // NCCL's default is in force for the communicator, whatever its buckets have chosen,
+	vetoedNs  state.Ns // since then
+	due       auditDue
+	from      uint64 // the communicator's newest call when this audit began
+	heard     int    // calls since then
+	stillFrom uint64 // the newest call when what was under way was to come to an end
+	gaps      gaps
+	rhythm    *rhythm // nil while it rests
+	duel      *duel   // nil while nothing is compared, or what was began anew
+	block     auditBlock
+	at        int    // the place in the step at which steps begin; -1: the first that comes with its instants
+	latest    uint32 // version of the latest plan
+	inPlan    bool   // as that one has it: plain
+	seed      uint64
+	number    uint64     // of audits that compared something
+	told      *AuditView // nil: none has come to anything
+}
+
+type auditPhase uint8
+
+const (
+	auditRests    auditPhase = iota
+	auditListens             // every call is heard: the step's order is looked for
+	auditStills              // nothing new is tried: what is under way comes to an end
+	auditCompares            // blocks run
+)
+
+const (
+	auditSteps = 6   // of a block, at least
+	auditLead  = 2   // steps behind a change that do not count
+	auditMost  = 128 // steps of a block that are kept
+	// A block of which so many calls more than it needs were heard without its steps loses samples, or calls that the step knows.
+	auditSpare = 4096
+	// What is under way when the step is known has so many calls to come to an end.
+	auditStill = 2048
+	// A communicator whose stream waits for nothing but calls for all but this part of its time has no steps to make longer: faster calls are
+	// the shorter step.
+	auditGaps = 0.01
+)
+
+// auditBlock is the block under way.
+type auditBlock struct {
+	awaits   bool   // its plan was not published yet
+	version  uint32 // of its plan, or an earlier one of the same way
+	began    uint64 // the communicator's newest call then
+	skipped  int    // steps since the change
+	start    uint64 // the call at which the step under way began
+	startNs  int64  // 0: not known
+	logSteps []float64
+}
+
+// gaps are times in which a stream waits for more than the call before.
+type gaps struct {
+	seq            uint64
+	trial          bool
+	startNs, endNs int64
+	idle, all      float64
+}
+
+func (g *gaps) hear(seq uint64, trial bool, startNs, endNs int64) {
+	if g.startNs != 0 && startNs > g.startNs && seq == g.seq+1 {
+		g.all += float64(startNs - g.startNs)
+		if gap := startNs - g.endNs; gap >= idleNs {
+			g.idle += float64(gap)
+		}
+	}
+	g.seq, g.trial, g.startNs, g.endNs = seq, trial, startNs, endNs
+}
+
+// plain says that NCCL's default is in force for all of the communicator.
+func (a *audit) plain() bool {
+	switch {
+	case a == nil:
+		return false
+	case a.duel != nil:
+		return a.duel.byDefault()
+	}
+	return a.vetoed
+}
+
+// vetoes says that NCCL's default is in force because steps are shorter with it.
+func (a *audit) vetoes() bool { return a != nil && a.vetoed }
+
+// watches says that every call is to be heard.
+func (a *audit) watches() bool { return a != nil && a.phase != auditRests }
+
+// stills says that nothing new may be tried.
+func (a *audit) stills() bool { return a != nil && a.phase >= auditStills }
+
+// holds says that no bucket may propose anything.
+func (a *audit) holds() bool { return a != nil && (a.vetoed || a.phase == auditCompares) }
+
+// hear takes in a call that all ranks have told of, and the version of the plan that was in force for it. startNs 0: its instants are not
+// known. trial: it ran something else than its bucket's base, and the time behind it is none of the step's.
+func (a *audit) hear(c heardCall, trial bool, plan uint32, startNs, endNs int64) {
+	if !a.watches() {
+		return
+	}
+	a.heard++
+	r, before, seq := a.rhythm, a.gaps, c.seq
+	anew := r.hear(seq, c.kind)
+	a.gaps.hear(seq, trial, startNs, endNs)
+	if a.phase != auditCompares {
+		if !before.trial && before.startNs != 0 && startNs > before.startNs && seq == before.seq+1 {
+			r.took(before.seq, float64(startNs-before.startNs))
+		}
+		return
+	}
+	if anew { // other steps than those of the blocks before
+		a.duel = nil
+		return
+	}
+	b := &a.block
+	at, ok := r.place(seq)
+	if ok && a.at < 0 && startNs != 0 {
+		a.at = at
+	}
+	if !ok || at != a.at || b.awaits || int32(plan-b.version) < 0 {
+		return
+	}
+	if b.startNs != 0 && startNs > b.startNs && seq == b.start+uint64(r.period) {
+		if b.skipped++; b.skipped > auditLead && len(b.logSteps) < auditMost {
+			b.logSteps = append(b.logSteps, math.Log(float64(startNs-b.startNs)))
+		}
+	}
+	b.start, b.startNs = seq, startNs
+}
+
+// published says that the latest plan has this version.
+func (a *audit) published(version uint32) {
+	if a == nil {
+		return
+	}
+	if a.latest = version; a.block.awaits {
+		a.block.awaits, a.block.version = false, version
+	}
+}
+
+// disturbed says that a bucket is another one now.
+func (a *audit) disturbed(newest uint64) {
+	if a != nil {
+		a.due.changes(newest)
+		a.duel = nil
+	}
+}
+
+// chose says that another choice is in force.
+func (a *audit) chose(newest uint64) {
+	if a != nil {
+		a.due.changes(newest)
+	}
+}
+
+// alarmed says that conditions have changed. A duel goes on: what it says holds under any.
+func (a *audit) alarmed() {
+	if a != nil {
+		a.due.moved = true
+	}
+}
+
+// advised says that a person wants something else in force.
+func (a *audit) advised(newest uint64) {
+	if a != nil {
+		a.vetoed = false
+		a.disturbed(newest)
+	}
+}
+
+// auditOf has a communicator's audit go on. It is to be asked at each Tick behind which something was observed, before buckets propose.
+func (c *Core) auditOf(nowNs state.Ns, m *comm) {
+	a := m.audit
+	if a == nil {
+		return
+	}
+	switch a.phase {
+	case auditRests:
+		a.due.since(m.newest, m.chooses())
+		if a.due.now(m.newest) && !m.waits(c.cfg) && !m.contested() {
+			a.phase, a.from, a.heard, a.rhythm, a.gaps = auditListens, m.newest, 0, &rhythm{}, gaps{}
+		}
+	case auditListens:
+		switch r := a.rhythm; {
+		case m.newest-a.from > rhythmPatience:
+			a.rests(m) // nobody knows its steps
+		case r.period == 0 || a.heard < rhythmFirst+rhythmCalls: // until then a longer step may be found
+		case a.gaps.idle <= auditGaps*a.gaps.all || !m.chooses() || m.contested():
+			a.rests(m)
+		default:
+			a.phase, a.stillFrom = auditStills, m.newest
+		}
+	case auditStills:
+		switch {
+		case m.newest-a.stillFrom > auditStill || !m.chooses() || m.contested():
+			a.rests(m)
+		case m.stills():
+			a.number++
+			a.phase, a.at, a.duel = auditCompares, -1, newDuel(!a.vetoed, a.seed, a.number)
+			a.block = auditBlock{version: a.latest, logSteps: make([]float64, 0, auditMost)}
+			a.begins(m.newest)
+		}
+	case auditCompares:
+		c.goesOn(nowNs, m)
+	}
+	if plain := a.plain(); plain != a.inPlan {
+		a.inPlan, m.dirty = plain, true
+	}
+}
+
+// begins has the next block be under way. One of the same way as before goes on with its steps.
+func (a *audit) begins(newest uint64) {
+	logSteps := a.block.logSteps[:0]
+	if a.duel.byDefault() != a.inPlan {
+		a.block = auditBlock{awaits: true}
+	}
+	a.block.logSteps, a.block.began = logSteps, newest
+}
+
+// goesOn ends the block under way when it has its steps.
+func (c *Core) goesOn(nowNs state.Ns, m *comm) {
+	a := m.audit
+	if a.duel == nil || m.contested() {
+		a.rests(m)
+		return
+	}
+	if len(a.block.logSteps) < auditSteps {
+		if m.newest-a.block.began > auditSpare+4*(auditSteps+auditLead)*uint64(max(1, len(a.rhythm.order))) {
+			a.rests(m)
+		}
+		return
+	}
+	o := a.duel.block(middle(a.block.logSteps))
+	if o == undecided {
+		a.begins(m.newest)
+		return
+	}
+	if c.totals.Audits++; o == worse {
+		if a.vetoed = !a.vetoed; a.vetoed {
+			c.totals.Vetoes++
+		}
+		a.vetoedNs = nowNs
+	}
+	by, low, high := a.duel.chosen()
+	a.told = &AuditView{Pairs: len(a.duel.differ), LongerBy: by, Low: low, High: high, Vetoed: a.vetoed}
+	if o == worse {
+		c.find(nowNs, m, m.chosen().Bucket, agents.DiagnosisNone, a.told.finding())
+	}
+	a.rests(m)
+}
+
+// rests ends an audit.
+func (a *audit) rests(m *comm) {
+	a.phase, a.rhythm, a.duel, a.block = auditRests, nil, nil, auditBlock{}
+	a.due.ended(m.newest, m.newest-a.from, m.watch.dearer)
+	m.eachBucket(func(b *bucket) { b.fresh = true })
+}
+
+// chooses says that something else than NCCL's default is chosen.
+func (m *comm) chooses() bool { return m.chosen() != nil }
+
+// chosen is the first bucket that has chosen something; nil: none has.
+func (m *comm) chosen() *bucket {
+	for _, b := range m.order {
+		if !b.differ && b.entry.Base != actions.Default {
+			return b
+		}
+	}
+	return nil
+}
+
+// contested says that it is asked of a bucket's choice whether it is slow: that is more urgent.
+func (m *comm) contested() bool {
+	return slices.ContainsFunc(m.order, func(b *bucket) bool { return b.contest.on || b.contest.lost })
+}
+
+// stills reports that no bucket has trials in its entry, which would run again when the entry comes back into a plan. Trials of which
+// nothing more is heard are given up.
+func (m *comm) stills() bool {
+	still := true
+	m.eachBucket(func(b *bucket) {
+		if len(b.entry.Trials) == 0 || b.differ {
+			still = still && (b.published || b.differ)
+			return
+		}
+		still = false
+		if b.nextTrial >= len(b.entry.Trials) || !m.trying(b) {
+			b.nextTrial, b.fresh = len(b.entry.Trials), true // an entry without trials is next
+		}
+	})
+	return still
+}

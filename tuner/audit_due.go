@@ -1,0 +1,57 @@
+package tuner
+
+const (
+	auditSettled  = 2000      // calls since a choice changed after which there is something to audit,
+	auditPatience = 16384     // or since one came into force, where they change ever again
+	auditShare    = 1.0 / 100 // of all calls are heard for audits, in the long run,
+	auditEarly    = 8         // so many times as many for the first one, half as many for each later one while choices change
+	auditDoubles  = 6
+)
+
+// auditDue says when a communicator's next audit is due, in calls.
+type auditDue struct {
+	changedAt uint64 // when a choice changed last
+	chosenAt  uint64 // when something was chosen where nothing had been, since the last audit
+	known     bool   // both are
+	endedAt   uint64
+	distance  uint64 // from there
+	early     uint64 // and where something has changed
+	moved     bool   // something has since the last audit
+	audits    uint
+	alike     uint // audits in a row between which nothing changed
+}
+
+func (d *auditDue) changes(newest uint64) { d.changedAt, d.moved = newest, true }
+
+// since takes in whether something is chosen.
+func (d *auditDue) since(newest uint64, chosen bool) {
+	switch {
+	case !chosen:
+		d.known = false
+	case !d.known:
+		d.known, d.chosenAt = true, newest
+		d.changedAt = max(d.changedAt, newest)
+	}
+}
+
+func (d *auditDue) now(newest uint64) bool {
+	wait := d.distance
+	if d.moved {
+		wait = d.early
+	}
+	settled := newest-d.changedAt >= auditSettled || newest-d.chosenAt >= auditPatience
+	return d.known && settled && (d.audits == 0 || newest-d.endedAt >= wait)
+}
+
+// ended takes in that an audit took so many calls, each of which was dearer by a part for being watched.
+func (d *auditDue) ended(newest, calls uint64, dearer float64) {
+	if d.audits++; d.moved {
+		d.alike = 0
+	}
+	calls = max(calls, 1)
+	most := max(1/auditShare, dearer/DefaultWatchShare)
+	d.endedAt, d.chosenAt, d.moved = newest, newest, false
+	d.distance = uint64(most*float64(calls)) << min(d.alike, auditDoubles)
+	d.early = uint64(most * float64(calls) / float64(max(1, auditEarly>>min(d.audits-1, 8))))
+	d.alike++
+}
