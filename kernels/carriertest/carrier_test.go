@@ -75,7 +75,7 @@ func TestNic(t *testing.T) {
 }
 
 func TestNicThreads(t *testing.T) {
-	if said, err := nic(t, "threads/nic_test", "700"); err != nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
+	if said, err := nic(t, "threads/nic_test", "500"); err != nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
 		t.Error(err)
 	}
 }
