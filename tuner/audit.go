@@ -177,7 +177,7 @@ func (a *audit) alarmed() {
 // advised says that a person wants something else in force.
 func (a *audit) advised(newest uint64) {
 	if a != nil {
-		a.vetoed = false
+		a.vetoed, a.told = false, nil // which tells of what was in force
 		a.disturbed(newest)
 	}
 }

@@ -172,6 +172,22 @@ func TestAuditsEnd(t *testing.T) {
 	}
 }
 
+// What a person advises is in force in spite of a veto, of which nobody is told any more.
+func TestAdviceLiftsAVeto(t *testing.T) {
+	core, m := auditedComm(t)
+	m.audit.rests(m)
+	m.audit.vetoed, m.audit.told = true, &AuditView{LongerBy: 0.01, Vetoed: true}
+	if v := core.Buckets()[0]; v.Choice != actions.Default || v.Audit == nil || v.Note != v.Audit.String() {
+		t.Fatalf("%v under a veto, %+v, note %q", v.Choice, v.Audit, v.Note)
+	}
+	core.Step(0, Advised{Comm: 1, Prior: before(state.Bucket{Collective: actions.AllReduce, Log2Bytes: 20}, parse(t, "Ring/LL/8")[0])})
+	m.touched = true
+	plans := core.Step(0, Tick{}).Plans
+	if v := core.Buckets()[0]; len(plans) != 1 || len(plans[0].Entries) != 1 || plans[0].Entries[0].Base == actions.Default || v.Audit != nil || v.Note != "" {
+		t.Errorf("%+v, %+v, note %q", plans, v.Audit, v.Note)
+	}
+}
+
 // Trials that are under way are waited for, and their entry gives way to one without before blocks begin: when it came back into a plan
 // they would run again. Meanwhile nothing new is tried.
 func TestAuditsWaitForTrials(t *testing.T) {
