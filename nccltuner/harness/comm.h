@@ -44,7 +44,7 @@ struct ran {
   int algo, proto, nChannels;
   int mask; /* activation mask at the time of the call */
   double costNs; /* by the table, without noise and faults */
-  int device; /* LL was answered, and is the device kernel */
+  int device; /* it is NCCL's device kernel for LL */
 };
 enum call_as {
   CALL_RUN,       /* times are drawn when somebody observes them */
