@@ -5,7 +5,8 @@
 
 Every layer is RMSNorm, grouped-query attention over a KV cache, RMSNorm and a gated MLP in Llama's shape; the heads and the
 MLP are split over the ranks, so each layer has two all-reduces of [batch, hidden] in bf16. Weights are random, and what is no
-layer (embedding, positions, sampling) is left out. 70b is 20 of its 80 layers.
+layer (embedding, positions, sampling) is left out. 70b is 20 of its 80 layers. --compile has torch.compile make one kernel of
+what stands between matrices, as servers have: a residual's sum and the norm behind it, and the MLP's gate.
 """
 import argparse
 import gc
@@ -42,13 +43,24 @@ SHAPES = {
 }
 
 
+def gate(both):
+    left, right = both.chunk(2, dim=1)
+    return F.silu(left) * right
+
+
+def add_and_norm(x, part, weight):
+    x = x + part
+    return x, F.rms_norm(x, weight.shape, weight)
+
+
 class Layer:
     """One rank's part of a layer. q, k and v share a matrix, and so do the two halves of the gated MLP's way up."""
 
-    def __init__(self, shape, ranks, batch, positions, device, random):
+    def __init__(self, shape, ranks, batch, positions, device, random, between):
         def weight(rows, columns, fan_in):
             return torch.randn(rows, columns, dtype=DTYPE, device=device, generator=random) / math.sqrt(fan_in)
 
+        self.gate, self.add_and_norm = between
         self.heads, self.kv_heads, self.head = shape.heads // ranks, shape.kv_heads // ranks, shape.head
         own = self.heads * shape.head
         self.qkv = weight(own + 2 * self.kv_heads * shape.head, shape.hidden, shape.hidden)
@@ -73,16 +85,15 @@ class Layer:
         return F.linear(F.scaled_dot_product_attention(q, keys, values).reshape(batch, -1), self.out)
 
     def mlp(self, x):  # the same
-        gate, up = F.linear(x, self.up).chunk(2, dim=1)
-        return F.linear(F.silu(gate) * up, self.down)
+        return F.linear(self.gate(F.linear(x, self.up)), self.down)
 
-    def __call__(self, x):  # [batch, hidden], the same on every rank
-        part = self.attention(F.rms_norm(x, self.norm1.shape, self.norm1))
+    def __call__(self, x, normed, next_norm):  # [batch, hidden], the same on every rank
+        part = self.attention(normed)
         dist.all_reduce(part)
-        x = x + part
-        part = self.mlp(F.rms_norm(x, self.norm2.shape, self.norm2))
+        x, normed = self.add_and_norm(x, part, self.norm2)
+        part = self.mlp(normed)
         dist.all_reduce(part)
-        return x + part
+        return self.add_and_norm(x, part, next_norm)
 
 
 class Step:
@@ -90,14 +101,17 @@ class Step:
 
     def __init__(self, layers, batch, hidden, device, random):
         self.layers, self.device = layers, device
+        # A layer's last sum takes the next one's norm with it, the last layer's that of the model.
+        self.norms = [layer.norm1 for layer in layers[1:]] + [torch.ones(hidden, dtype=DTYPE, device=device)]
         self.input = torch.randn(batch, hidden, dtype=DTYPE, device=device, generator=random)
         self.graph, self.output = None, None
 
     def eager(self):
-        x = self.input
-        for layer in self.layers:
-            x = layer(x)
-        return x
+        x, first = self.input, self.layers[0].norm1
+        normed = F.rms_norm(x, first.shape, first)
+        for layer, norm in zip(self.layers, self.norms):
+            x, normed = layer(x, normed, norm)
+        return normed
 
     def capture(self, eager_steps, pool):
         """A few steps on another stream first, so that what libraries do at a first call is not captured."""
@@ -132,6 +146,7 @@ def parse():
     parser.add_argument("--replays", type=int, default=200, help="replays that are timed, in a round (200)")
     parser.add_argument("--rounds", type=int, default=1, help="times that all batches are measured in turn (1)")
     parser.add_argument("--seed", type=int, default=1, help="of weights and inputs (1)")
+    parser.add_argument("--compile", action="store_true", help="norms, sums and gates as one kernel each, by torch.compile")
     parser.add_argument("--no-graph", action="store_true", help="time the calls themselves")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: gloo and no graph, to try the tiny shape")
     args = parser.parse_args()
@@ -155,6 +170,18 @@ def distance(got, want):
     return ((got.float() - want.float()).norm() / want.float().norm()).item()
 
 
+def compiled(shape, ranks, batches, device):
+    """gate and add_and_norm as one kernel each. All are made before the first collective, whose ranks would wait for the slowest."""
+    torch._dynamo.config.recompile_limit = 2 * len(batches) + 8
+    between = tuple(torch.compile(f, dynamic=False) for f in (gate, add_and_norm))
+    for batch in batches:
+        x, both = (torch.zeros(batch, n, dtype=DTYPE, device=device) for n in (shape.hidden, 2 * shape.ffn // ranks))
+        between[0](both)
+        between[1](x, x, torch.ones(shape.hidden, dtype=DTYPE, device=device))
+    dist.barrier()
+    return between
+
+
 def measure(name, args, device):
     """Prints a line for each batch and round; returns whether all outputs are what they should be."""
     shape, ranks = SHAPES[name], dist.get_world_size()
@@ -163,7 +190,8 @@ def measure(name, args, device):
     own, shared = torch.Generator(device), torch.Generator(device)
     own.manual_seed(args.seed * 1000 + dist.get_rank())
     shared.manual_seed(args.seed)
-    layers = [Layer(shape, ranks, max(args.batches), args.positions, device, own) for _ in range(shape.layers)]
+    between = compiled(shape, ranks, args.batches, device) if args.compile else (gate, add_and_norm)
+    layers = [Layer(shape, ranks, max(args.batches), args.positions, device, own, between) for _ in range(shape.layers)]
     steps = {batch: Step(layers, batch, shape.hidden, device, shared) for batch in args.batches}
     graphs = device.type == "cuda" and not args.no_graph
     if graphs:
@@ -186,7 +214,7 @@ def measure(name, args, device):
             ok = apart < 0.25 and off < 0.05
             right = right and ok
             common.show(program="decode", **common.describe(device), shape=name, layers=shape.layers, hidden=shape.hidden, batch=batch,
-                        positions=args.positions, graph=graphs, round=round_, replays=args.replays, **times,
+                        positions=args.positions, compiled=args.compile, graph=graphs, round=round_, replays=args.replays, **times,
                         ranks_apart=round(apart, 5), off_eager=round(off, 5), wrong=0 if ok else 1)
     # Graphs first: NCCL keeps a communicator for as long as a graph uses it.
     steps.clear()
