@@ -297,6 +297,7 @@ struct dyn_sample {
                                alone), signalNs until the peer's answer to its signal was here, bytes of the put, protocol is the
                                context, seq the call's number in its lane (modulo 2^32, the same on all ranks): of graphs where
                                REPLAYED is set too, else of calls. About one call in 256 is told; planVersion and instants are 0 */
+#define DYN_SAMPLE_WISHED 2048 /* NCCL was told by name what to run, as a wish that it may decline (in a group) */
 
 /* Samples of one process: bounded multi-producer, single-consumer queue (Vyukov): full means dropped and counted. */
 struct dyn_ring {

@@ -123,6 +123,7 @@ const (
 	SampleGin               = 256  // our kernel ran over GIN: algorithm is a DYN_BACKEND_*, protocol the contexts that it was asked for, channels its CTAs
 	SampleSymmetric         = 512  // NCCL's symmetric kernel ran: algorithm is a DYN_SYMMETRIC_*, protocol 0
 	SampleTrip              = 1024 // beside GIN: one put of it, and no call: counterNs until its source was read (0: no data, a signal alone), signalNs until the peer's answer to its signal was here, bytes of the put, protocol is the context, seq the call's number in its lane (modulo 2^32, the same on all ranks): of graphs where REPLAYED is set too, else of calls. About one call in 256 is told; planVersion and instants are 0
+	SampleWished            = 2048 // NCCL was told by name what to run, as a wish that it may decline (in a group)
 )
 
 // ABIHeader is struct dyn_header.

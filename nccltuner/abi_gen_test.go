@@ -247,6 +247,7 @@ var abiInts = map[string]uint64{
 	"DYN_SAMPLE_GIN":                    SampleGin,
 	"DYN_SAMPLE_SYMMETRIC":              SampleSymmetric,
 	"DYN_SAMPLE_TRIP":                   SampleTrip,
+	"DYN_SAMPLE_WISHED":                 SampleWished,
 }
 
 var abiStrings = map[string]string{}

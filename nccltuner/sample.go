@@ -18,7 +18,7 @@ const (
 )
 
 const knownSampleFlags = SampleAggregated | SampleUnjoined | SampleHostTimed | SampleUntimed | SampleCaptured | SampleEventTimed | SampleLsa |
-	SampleReplayed | SampleGin | SampleSymmetric | SampleTrip
+	SampleReplayed | SampleGin | SampleSymmetric | SampleTrip | SampleWished
 
 // Sample is one collective on one rank, checked.
 type Sample struct {
@@ -37,6 +37,7 @@ type Sample struct {
 	Action      actions.Action // asked for
 	Ran         actions.Action // PathDefault: not known
 	Aggregated  bool           // several collectives shared one getCollInfo call: not a cost of the bucket
+	Wished      bool           // Action is a name that NCCL may decline
 	Unjoined    bool
 	HostTimed   bool
 	EventTimed  bool   // by CUDA events around the call: launch included
@@ -110,6 +111,9 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 	if cell.Flags&^knownSampleFlags != 0 || bits.OnesCount16(cell.Flags&(SampleLsa|SampleGin|SampleSymmetric)) > 1 || replayed && cell.Flags != SampleReplayed|SampleLsa {
 		return RejectFlags
 	}
+	if cell.Flags&SampleWished != 0 && !bucket.Collective.Registered() {
+		return RejectFlags // names are of registered memory alone
+	}
 	*out = Sample{
 		CommID: cell.CommID, Seq: cell.Seq, Bytes: cell.Bytes,
 		StartNs: cell.StartNs, ClockNs: int64(cell.ClockNs), RecvNs: int64(cell.RecvNs),
@@ -117,6 +121,7 @@ func decodeSample(cell *ABISample, out *Sample) Reject {
 		PlanVersion: cell.PlanVersion, Rank: cell.Rank, NRanks: int(cell.NRanks),
 		Bucket: bucket, Action: action,
 		Aggregated: cell.Flags&SampleAggregated != 0,
+		Wished:     cell.Flags&SampleWished != 0,
 		Unjoined:   cell.Flags&SampleUnjoined != 0,
 		HostTimed:  cell.Flags&SampleHostTimed != 0,
 		EventTimed: cell.Flags&SampleEventTimed != 0,

@@ -106,6 +106,11 @@ func TestDecodeSample(t *testing.T) {
 			c.Collective, c.Action, c.Flags, c.Algorithm, c.Protocol = 8, named.Word(), SampleSymmetric, SymmetricAgLl, 0
 			w.Bucket.Collective, w.Action, w.Ran = actions.AllReduceRegistered, named, named
 		}},
+		{"by a name that NCCL has declined", func(c *ABISample, w *Sample) {
+			named := actions.Action{Path: actions.PathSymmetric, Symmetric: actions.SymmetricST}
+			c.Collective, c.Action, c.Flags = 8, named.Word(), SampleEventTimed|SampleWished
+			w.Bucket.Collective, w.Action, w.EventTimed, w.Wished = actions.AllReduceRegistered, named, true, true
+		}},
 		{"a symmetric kernel of a newer release", func(c *ABISample, w *Sample) {
 			c.Flags, c.Algorithm, c.Protocol = SampleSymmetric, NumSymmetric, 0
 			w.Ran = actions.Action{}
@@ -175,6 +180,7 @@ func TestDecodeSampleRejects(t *testing.T) {
 		{func(c *ABISample) { tripOf(c); c.Rank = -1 }, RejectRank},
 		{func(c *ABISample) { c.Flags = SampleLsa | SampleSymmetric }, RejectFlags},
 		{func(c *ABISample) { c.Flags = SampleLsa | SampleGin }, RejectFlags},
+		{func(c *ABISample) { c.Flags = SampleWished }, RejectFlags}, // of memory that has no names
 		{func(c *ABISample) { c.Flags = SampleReplayed }, RejectFlags},
 		{func(c *ABISample) { replayOf(c); c.Flags |= SampleHostTimed }, RejectFlags},
 		{func(c *ABISample) { replayOf(c); c.Flags |= SampleCaptured }, RejectFlags},

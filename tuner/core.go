@@ -254,7 +254,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		return
 	}
 	c.totals.Groups++
-	if c.totals.Ran.count(o, m.joiner.aggregated, m.joiner.differs) {
+	if c.totals.Ran.count(o, &m.joiner) {
 		c.keepOverruled(m.Shape, s, o)
 	}
 	m.touched = true

@@ -43,6 +43,7 @@ type group struct {
 	events    bool  // times are the whole call's on every rank
 	instants  bool  // every rank so far said when it started, and its clock is known
 	bad       bool  // aggregated, or ranks that do not tell the same
+	wished    bool  // on a rank that may have it declined
 	differs   bool  // the latter
 	slow      bool  // a rank's host took too long: it has no times
 }
@@ -82,6 +83,7 @@ type joiner struct {
 	slow             bool   // what it cost is not;
 	aggregated       bool   // with others,
 	differs          bool   // or ranks did not tell the same
+	wished           bool   // NCCL may have declined it
 }
 
 // add takes one sample. done is true when it completes its group; o is then the group's observation.
@@ -105,7 +107,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 			j.giveUp(g)
 		}
 		*g = group{seq: s.Seq, seen: bit, needs: j.heard | j.far.opens(now), bucket: s.Bucket, bytes: s.Bytes, action: s.Action, ran: s.Ran, plan: s.Plan,
-			made: s.Made, entryCall: s.EntryCall, bad: s.Aggregated}
+			made: s.Made, entryCall: s.EntryCall, bad: s.Aggregated, wished: s.Wished}
 	case g.seq > s.Seq || g.seen&bit != 0:
 		j.late++
 		return o, false, false
@@ -122,6 +124,7 @@ func (j *joiner) add(now state.Ns, s *Sample) (o state.Observation, bad, done bo
 func (j *joiner) compare(g *group, s *Sample) {
 	g.seen |= uint64(1) << uint(s.Rank)
 	g.bad = g.bad || s.Aggregated
+	g.wished = g.wished || s.Wished
 	if g.ran == actions.Default { // that rank could not tell; nothing contradicts what another one says
 		g.ran = s.Ran
 	}
@@ -141,7 +144,7 @@ func (j *joiner) complete(now state.Ns, g *group) (o state.Observation, bad, don
 	}
 	j.missInRow, j.beganNs, j.endedNs = 0, 0, 0
 	j.made, j.counted, j.slow = g.made, g.events, g.slow
-	j.aggregated, j.differs = g.bad && !g.differs, g.differs
+	j.aggregated, j.differs, j.wished = g.bad && !g.differs, g.differs, g.wished
 	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, Plan: g.plan, EntryCall: g.entryCall}
 	if g.slow {
 		return o, g.bad, true

@@ -16,6 +16,7 @@ type RanTotals struct {
 	NotKnown   uint64 `json:"not_known"`  // no rank could say what ran
 	Aggregated uint64 `json:"aggregated"` // in a group of calls that NCCL made one of, which has one algorithm
 	Disagreed  uint64 `json:"disagreed"`  // ranks do not say the same
+	Declined   uint64 `json:"declined"`   // NCCL ran something else than a name that in a group is a wish
 }
 
 // mostOverruled are kept: one has a reason that others have as well.
@@ -41,12 +42,14 @@ func (c *Core) keepOverruled(shape state.Shape, s *Sample, o state.Observation) 
 }
 
 // count puts a call into one of them, and says whether that is Overruled.
-func (t *RanTotals) count(o state.Observation, aggregated, differs bool) (overruled bool) {
+func (t *RanTotals) count(o state.Observation, j *joiner) (overruled bool) {
 	switch {
-	case differs:
+	case j.differs:
 		t.Disagreed++
-	case aggregated:
+	case j.aggregated:
 		t.Aggregated++
+	case j.wished && overrules(o.Ran, o.Action):
+		t.Declined++
 	case overrules(o.Ran, o.Action):
 		t.Overruled++
 		return true
@@ -62,5 +65,5 @@ func (t *RanTotals) count(o state.Observation, aggregated, differs bool) (overru
 
 // Groups are all calls counted.
 func (t *RanTotals) Groups() uint64 {
-	return t.Chosen + t.Default + t.Overruled + t.NotKnown + t.Aggregated + t.Disagreed
+	return t.Chosen + t.Default + t.Overruled + t.NotKnown + t.Aggregated + t.Disagreed + t.Declined
 }

@@ -30,10 +30,11 @@ func TestEveryCallIsAccountedFor(tt *testing.T) {
 			missing := rapid.IntRange(-8, ranks-1).Draw(t, "missing")
 			odd := rapid.IntRange(-8, ranks-1).Draw(t, "asked for something else")
 			aggregated := rapid.IntRange(0, 5).Draw(t, "aggregated") == 0
+			wisher := rapid.IntRange(-8, ranks-1).Draw(t, "rank whose name is a wish")
 			slow := rapid.IntRange(0, 5).Draw(t, "slow") == 0
 			for rank := range int32(ranks) {
 				s := &Sample{Comm: 1, Seq: uint64(seq), Rank: rank, Bucket: bucket, Bytes: 65536, Action: asked, Ran: ran, SignalNs: 5000, CounterNs: 5000,
-					Aggregated: aggregated, Slow: slow, EventTimed: true}
+					Aggregated: aggregated, Wished: int(rank) == wisher, Slow: slow, EventTimed: true}
 				if int(rank) == odd {
 					s.Action = actions.Action{Path: actions.PathCollective, Algorithm: actions.PAT}
 				}
@@ -43,6 +44,10 @@ func TestEveryCallIsAccountedFor(tt *testing.T) {
 			}
 			ours := asked.Ours() || ran.Ours()
 			same := ran.Path == asked.Path && ran.Algorithm == asked.Algorithm && ran.Protocol == asked.Protocol && ran.Kernel == asked.Kernel
+			overruled := &want.Overruled
+			if wisher >= 0 {
+				overruled = &want.Declined
+			}
 			switch {
 			case missing >= 0:
 				incomplete++
@@ -51,7 +56,7 @@ func TestEveryCallIsAccountedFor(tt *testing.T) {
 			case odd >= 0:
 				want.Disagreed++
 			case ours && !same:
-				want.Overruled++
+				*overruled++
 			case asked == actions.Default:
 				want.Default++
 			case ran == actions.Default:
@@ -59,7 +64,7 @@ func TestEveryCallIsAccountedFor(tt *testing.T) {
 			case same:
 				want.Chosen++
 			default:
-				want.Overruled++
+				*overruled++
 			}
 		}
 		if rapid.Bool().Draw(t, "it left") {

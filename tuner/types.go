@@ -144,6 +144,7 @@ type Sample struct {
 	Action     actions.Action
 	Ran        actions.Action // PathDefault: not known
 	Aggregated bool
+	Wished     bool // Action is a name that NCCL may decline
 	HostTimed  bool
 	EventTimed bool // by CUDA events around the call: the launch is in it, and its end is the call's
 	Slow       bool // its host took too long to enqueue it: no times

@@ -159,7 +159,7 @@ line["group_calls"] = sum(c.get("groups", 0) for c in cores)
 for key in ("incomplete", "disagreed", "overruled", "slow"):
     line["group_calls_" + key] = sum(c.get(key, 0) for c in cores)
 # Each group call is in one of these: what was chosen ran, or NCCL was left to choose, or why nobody can say so (tuner/ran.go).
-for key in ("chosen", "default", "overruled", "not_known", "aggregated", "disagreed"):
+for key in ("chosen", "default", "overruled", "not_known", "aggregated", "disagreed", "declined"):
     line["ran_" + key] = sum(c.get("ran", {}).get(key, 0) for c in cores)
 calls = [call for s in last.values() for call in s.get("overruled_calls") or []]
 if calls:  # what was asked for, and what ran

@@ -62,7 +62,11 @@ void dyn_device_sends(void *comm, void *stream) {
 static void give_held(struct dyn_bound *b) {
   const char *name = dyn_name_of(b->action);
   b->group = GIVEN;
-  if (name != NULL) b->config = dyn_named_config(name, false);
+  if (name != NULL) {
+    struct dyn_timed *timed = dyn_grouped_timed(b->held.comm);
+    b->config = dyn_named_config(name, false);
+    if (timed != NULL) timed->sample.flags |= DYN_SAMPLE_WISHED;
+  }
   struct dyn_passage passage;
   dyn_passage_enter(&passage, b->held.work.stream, b->held.comm, 0);
   dyn_passage_leave(&passage, name != NULL ? b->held.named(&b->held, &b->config) : b->held.forward(&b->held));

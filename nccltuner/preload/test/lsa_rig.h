@@ -77,13 +77,13 @@ static inline function find(const char *name) {
 static inline void meet(void) { meet_all(&shared->meeting, numRanks); }
 
 /* As the plugin does it of a call that counts. */
-static inline void describe(uint32_t action) {
-  struct dyn_timed *timed = preload->call()->timed;
+static inline void describe_as(struct dyn_timed *timed, uint32_t action) {
   if (!sampled || timed == NULL) return;
   timed->asked++;
   timed->lease = preload->lease;
   timed->sample = (struct dyn_sample){.commId = COMM_ID, .seq = asked, .rank = rank, .nRanks = (uint16_t)numRanks, .action = action, .flags = DYN_SAMPLE_EVENT_TIMED};
 }
+static inline void describe(uint32_t action) { describe_as(preload->call()->timed, action); }
 
 static inline uint32_t choose(void *chooser, int collective, uint64_t bytes, uint32_t able) {
   CHECK(chooser == &planned && collective >= 0 && collective < DYN_NUM_COLLECTIVES);

@@ -3,7 +3,7 @@
  *   LD_PRELOAD=libdynamiccl.so test_named FOLDER LIBCUDA     FOLDER has the fake libnccl.so.2
  * Which calls are on registered memory, and what NCCL is told by name to run: by itself, in groups, in captures, and where it refuses.
  */
-#include "lsa_steps.h"
+#include "lsa_ring.h"
 
 #include <limits.h>
 
@@ -28,6 +28,8 @@ static uint32_t chooser_asked(void *chooser, int collective, uint64_t bytes, uin
   CHECK(chooser == &planned && collective >= 0 && collective <= ALL_TO_ALL && bytes > 0);
   askedBytes = bytes;
   tell(able & DYN_ABLE_OVER ? "over " : able & DYN_ABLE_REFUSED ? "refused " : able & DYN_ABLE_LOOK ? "looked " : able & DYN_ABLE_REGISTERED ? "registered " : "asked ");
+  struct dyn_timed *timed = preload->about(8, 0, collective).timed; /* as ncclCommCount and ncclCommUserRank have it */
+  if (able & DYN_ABLE_REGISTERED) describe_as(timed, planned);
   return able & DYN_ABLE_REGISTERED ? planned : 0;
 }
 
@@ -172,6 +174,29 @@ static void groups(void) {
   CHECK(strcmp(story, "registered plain end over ") == 0, "%s", story);
 }
 
+/* Of a timed call that NCCL may decline the sample says so. */
+static void wished(void) {
+  struct step call = usual;
+  make_comm();
+  registers(in[0], all, DYN_WIN_COLL_SYMMETRIC);
+  registers(out[0], all, DYN_WIN_COLL_SYMMETRIC);
+  open_ring();
+  time_calls(true);
+  call.stream = streams[0];
+  for (int n = 0; n < 6; n++) {
+    const bool inGroup = n % 2, byName = n < 4;
+    planned = byName ? SYMMETRIC(DYN_SYMMETRIC_AG_LL) : DYN_CHOSEN_NCCL;
+    fake->inside = nccl;
+    if (inGroup) group_start();
+    CHECK(issue(&call, 0, COMM) == 0);
+    if (inGroup) group_end();
+    fake->inside = succeed;
+    unsigned flags = next_sample()->flags & ~DYN_SAMPLE_UNTIMED;
+    CHECK(flags == (DYN_SAMPLE_EVENT_TIMED | (inGroup && byName ? DYN_SAMPLE_WISHED : 0u)), "call %d: flags %x", n, flags);
+  }
+  time_calls(false);
+}
+
 /* An AllToAll counts as on registered memory once the communicator has had a window, wherever its own buffers lie, and not before: ranks
  * that have another call in a group, or none, look at the moment in which it is made. */
 static void all_to_all(void) {
@@ -288,6 +313,7 @@ int main(int argc, char **argv) {
   play("refused", 2, refused);
   play("groups", 2, groups);
   play("all-to-all", 2, all_to_all);
+  play("wished", 2, wished);
   play("all-to-all in groups", 2, all_to_all_in_groups);
   play("lost", 2, lost);
   play("aborted call", 2, aborted_call);

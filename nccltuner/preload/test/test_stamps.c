@@ -4,28 +4,13 @@
  * What samples of timed calls say of the send buffer: of calls that our kernels run, in rank processes, by the kernels' own stamps;
  * of NCCL's when they are over.
  */
-#include "lsa_steps.h"
+#include "lsa_ring.h"
 
-static struct dyn_ring *ring;
-static uint64_t taken;     /* samples of the ring */
 static unsigned held, slow; /* of these, with times, and of calls that kept a busy machine's host too long */
-
-static void open_ring(void) {
-  ring = calloc(1, sizeof *ring + DYN_RING_CELLS * sizeof(struct dyn_sample));
-  CHECK(ring != NULL);
-  for (uint64_t i = 0; i < DYN_RING_CELLS; i++) ((struct dyn_sample *)(ring + 1))[i].cell = i;
-  pthread_mutex_lock(&preload->roundLock);
-  preload->ring = ring;
-  pthread_mutex_unlock(&preload->roundLock);
-}
 
 /* The next sample, of which the ring has every one. NULL: it has no times. */
 static const struct dyn_sample *await(void) {
-  for (int i = 0; i < 50000 && __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE) == taken; i++) usleep(100);
-  const struct dyn_sample *s = (const struct dyn_sample *)(ring + 1) + taken;
-  for (int i = 0; i < 50000 && __atomic_load_n(&s->cell, __ATOMIC_ACQUIRE) != taken + 1; i++) usleep(100);
-  CHECK(s->cell == taken + 1, "no sample of call %u", asked);
-  taken++;
+  const struct dyn_sample *s = next_sample();
   bool untimed = s->flags == (DYN_SAMPLE_EVENT_TIMED | DYN_SAMPLE_UNTIMED);
   CHECK(untimed ? s->signalNs + s->counterNs == 0 : s->flags == DYN_SAMPLE_EVENT_TIMED, "flags %x", s->flags);
   slow += untimed, held += !untimed;
@@ -43,10 +28,6 @@ static void times(int kernelUs, int sentUs) {
 }
 
 static const uint32_t kernels[] = {LSA(0, 1), LSA(1, 3), LSA(2, 2)}; /* one shot, two shots, bulk */
-static void time_calls(bool on) {
-  sampled = on;
-  atomic_store(&preload->timing, on);
-}
 
 static void make_timed(unsigned n, bool inGroup) {
   struct step s = {.collective = ALL_REDUCE, .count = 100 + n, .stream = streams[0], .action = kernels[n % 3], .seed = n};

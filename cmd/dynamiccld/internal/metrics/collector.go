@@ -114,6 +114,7 @@ func (ch emit) ran(t tuner.RanTotals) {
 	ch.counter(groupsRan, t.NotKnown, "not_known")
 	ch.counter(groupsRan, t.Aggregated, "aggregated")
 	ch.counter(groupsRan, t.Disagreed, "disagreed")
+	ch.counter(groupsRan, t.Declined, "declined")
 }
 
 // graphs tells of all collectives from the start, as findings are.

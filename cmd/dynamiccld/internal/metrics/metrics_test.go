@@ -125,6 +125,7 @@ dynamiccl_graph_samples_rejected_total{reason="unknown"} 0
 # TYPE dynamiccl_group_calls_ran_total counter
 dynamiccl_group_calls_ran_total{ran="aggregated"} 1
 dynamiccl_group_calls_ran_total{ran="chosen"} 3
+dynamiccl_group_calls_ran_total{ran="declined"} 0
 dynamiccl_group_calls_ran_total{ran="default"} 2
 dynamiccl_group_calls_ran_total{ran="disagreed"} 0
 dynamiccl_group_calls_ran_total{ran="not_known"} 1

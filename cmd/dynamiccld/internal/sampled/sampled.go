@@ -14,7 +14,7 @@ func Event(s *nccltuner.Sample, out *tuner.Sample) bool {
 	}
 	*out = tuner.Sample{Comm: tuner.CommID(s.CommID), Seq: s.Seq, Rank: s.Rank, Bucket: s.Bucket, Bytes: s.Bytes, Plan: s.PlanVersion,
 		StartNs: s.StartNs, ClockNs: s.ClockNs, RecvNs: s.RecvNs, CounterNs: s.CounterNs, SignalNs: s.SignalNs,
-		Action: s.Action, Ran: s.Ran, Aggregated: s.Aggregated, HostTimed: s.HostTimed, EventTimed: s.EventTimed,
+		Action: s.Action, Ran: s.Ran, Aggregated: s.Aggregated, Wished: s.Wished, HostTimed: s.HostTimed, EventTimed: s.EventTimed,
 		Made: s.Made, EntryCall: s.EntryCall, Slow: s.Untimed}
 	return true
 }

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls that are timed, and the ring that their samples go to.
+ */
+#include "lsa_steps.h"
+
+static struct dyn_ring *ring;
+static uint64_t taken; /* samples of the ring */
+
+static inline void open_ring(void) {
+  ring = calloc(1, sizeof *ring + DYN_RING_CELLS * sizeof(struct dyn_sample));
+  CHECK(ring != NULL);
+  for (uint64_t i = 0; i < DYN_RING_CELLS; i++) ((struct dyn_sample *)(ring + 1))[i].cell = i;
+  pthread_mutex_lock(&preload->roundLock);
+  preload->ring = ring;
+  pthread_mutex_unlock(&preload->roundLock);
+}
+
+static inline void time_calls(bool on) {
+  sampled = on;
+  atomic_store(&preload->timing, on);
+}
+
+/* Of which the ring has every one. */
+static inline const struct dyn_sample *next_sample(void) {
+  for (int i = 0; i < 50000 && __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE) == taken; i++) usleep(100);
+  const struct dyn_sample *s = (const struct dyn_sample *)(ring + 1) + taken;
+  for (int i = 0; i < 50000 && __atomic_load_n(&s->cell, __ATOMIC_ACQUIRE) != taken + 1; i++) usleep(100);
+  CHECK(s->cell == taken + 1, "no sample of call %u", asked);
+  taken++;
+  return s;
+}
