@@ -85,10 +85,7 @@ func runGains(w io.Writer, r control.RunReport) error {
 	if i := slices.IndexFunc(rows, func(b control.Bucket) bool { return b.Reward != "" }); i >= 0 {
 		fmt.Fprintf(w, prefix+"reward %s: %s\n", rows[i].Reward, rewardMeans)
 	}
-	if i := slices.IndexFunc(rows, func(b control.Bucket) bool { return b.Steps != nil && b.Steps.Vetoed }); i >= 0 {
-		steps := tuner.AuditView(*rows[i].Steps)
-		fmt.Fprintf(w, prefix+"step guard: of a communicator %s\n", &steps)
-	}
+	stepsLine(w, rows)
 	if stored > 0 {
 		fmt.Fprintf(w, prefix+"stored choices ran at %s; NCCL's default was not measured beside them\n", units.Count(stored, "size"))
 		if faster == 0 && total.SavedNs == 0 {
@@ -97,6 +94,20 @@ func runGains(w io.Writer, r control.RunReport) error {
 	}
 	_, err := fmt.Fprintln(w, prefix+totalLine(total, faster, len(rows), calls)+watchingCost(r))
 	return err
+}
+
+// stepsLine says what comparing steps with NCCL's default came to, of a communicator that runs it for that reason if there is one.
+func stepsLine(w io.Writer, rows []control.Bucket) {
+	compared := func(vetoed bool) int {
+		return slices.IndexFunc(rows, func(b control.Bucket) bool { return b.Steps != nil && b.Steps.Vetoed == vetoed })
+	}
+	if i := compared(true); i >= 0 {
+		steps := tuner.AuditView(*rows[i].Steps)
+		fmt.Fprintf(w, prefix+"step guard: of a communicator %s\n", &steps)
+	} else if i := compared(false); i >= 0 {
+		steps := tuner.AuditView(*rows[i].Steps)
+		fmt.Fprintf(w, prefix+"step guard: of a communicator steps are %s\n", &steps)
+	}
 }
 
 func whyNothing(r control.RunReport, passed []string) string {

@@ -93,14 +93,16 @@ func TestWhySaysWhatStepsTook(t *testing.T) {
 	vetoed := tuner.AuditView{Pairs: 14, LongerBy: 0.012, Low: 0.004, High: 0.02, Vetoed: true}
 	doubtful := tuner.AuditView{Pairs: 40, LongerBy: 0.003, Low: -0.01, High: 0.02}
 	for _, c := range []struct {
-		view tuner.BucketView
-		want string
+		view        tuner.BucketView
+		want, atEnd string
 	}{
-		{tuner.BucketView{Audit: &kept}, "steps 13.0% shorter with what was chosen than with NCCL's default (12.5 to 14.0)"},
-		{tuner.BucketView{Audit: &doubtful}, "steps 0.3% longer with what was chosen than with NCCL's default (-1.0 to 2.0): not beyond doubt"},
+		{tuner.BucketView{Audit: &kept}, "steps 13.0% shorter with what was chosen than with NCCL's default (12.5 to 14.0)",
+			"steps are 13.0% shorter with what was chosen than with NCCL's default (12.5 to 14.0)"},
+		{tuner.BucketView{Audit: &doubtful}, "steps 0.3% longer with what was chosen than with NCCL's default (-1.0 to 2.0): not beyond doubt",
+			"steps are 0.3% longer with what was chosen than with NCCL's default (-1.0 to 2.0): not beyond doubt"},
 		{tuner.BucketView{Audit: &vetoed, Note: vetoed.String()}, "advantage none for the program's steps, whatever calls gain; " +
-			"note its steps are 1.2% longer with what was chosen (0.4 to 2.0): NCCL's default is in force"},
-		{tuner.BucketView{}, ""},
+			"note its steps are 1.2% longer with what was chosen (0.4 to 2.0): NCCL's default is in force", vetoed.String()},
+		{tuner.BucketView{}, "", ""},
 	} {
 		var said strings.Builder
 		b := control.FromView(c.view, 0, time.Time{})
@@ -118,8 +120,10 @@ func TestWhySaysWhatStepsTook(t *testing.T) {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 		b.Ledger = &control.Ledger{Calls: 10}
-		if got := say(t, control.RunReport{Comms: []control.RunComm{tuned(b)}}); strings.Contains(got, "step guard: of a communicator its steps are 1.2% longer") != (c.view.Note != "") {
-			t.Errorf("at the end of a run: %s", got)
+		got := say(t, control.RunReport{Comms: []control.RunComm{tuned(b)}})
+		_, line, _ := strings.Cut(got, "dynamiccld: step guard: of a communicator ")
+		if line, _, _ = strings.Cut(line, "\n"); line != c.atEnd {
+			t.Errorf("at the end of a run %q, want %q: %s", line, c.atEnd, got)
 		}
 	}
 }
