@@ -62,6 +62,7 @@ type auditBlock struct {
 	skipped  int    // steps since the change
 	start    uint64 // the call at which the step under way began
 	startNs  int64  // 0: not known
+	addedNs  int64  // to the calls since then by timing them
 	logSteps []float64
 }
 
@@ -107,8 +108,9 @@ func (a *audit) stills() bool { return a != nil && a.phase >= auditStills }
 func (a *audit) holds() bool { return a != nil && (a.vetoed || a.phase == auditCompares) }
 
 // hear takes in a call that all ranks have told of, and the version of the plan that was in force for it. startNs 0: its instants are not
-// known. trial: it ran something else than its bucket's base, and the time behind it is none of the step's.
-func (a *audit) hear(c heardCall, trial bool, plan uint32, startNs, endNs int64) {
+// known. trial: it ran something else than its bucket's base, and the time behind it is none of the step's. addedNs: what timing it has
+// added to it, which is another time for what was chosen than for NCCL's default.
+func (a *audit) hear(c heardCall, trial bool, plan uint32, startNs, endNs int64, addedNs state.Ns) {
 	if !a.watches() {
 		return
 	}
@@ -127,6 +129,8 @@ func (a *audit) hear(c heardCall, trial bool, plan uint32, startNs, endNs int64)
 		return
 	}
 	b := &a.block
+	added := b.addedNs
+	b.addedNs += int64(addedNs)
 	at, ok := r.place(seq)
 	if ok && a.at < 0 && startNs != 0 {
 		a.at = at
@@ -136,10 +140,11 @@ func (a *audit) hear(c heardCall, trial bool, plan uint32, startNs, endNs int64)
 	}
 	if b.startNs != 0 && startNs > b.startNs && seq == b.start+uint64(r.period) {
 		if b.skipped++; b.skipped > auditLead && len(b.logSteps) < auditMost {
-			b.logSteps = append(b.logSteps, math.Log(float64(startNs-b.startNs)))
+			tookNs := startNs - b.startNs
+			b.logSteps = append(b.logSteps, math.Log(float64(tookNs-min(added, tookNs/2))))
 		}
 	}
-	b.start, b.startNs = seq, startNs
+	b.start, b.startNs, b.addedNs = seq, startNs, int64(addedNs)
 }
 
 // published says that the latest plan has this version.

@@ -19,15 +19,16 @@ func comparing() *audit {
 	return a
 }
 
-// A step counts where it lies within its block and behind its beginning, and both calls at which it begins and ends were timed.
+// A step counts where it lies within its block and behind its beginning, and both calls at which it begins and ends were timed; less what
+// timing its calls has added.
 func TestWhatABlockCounts(t *testing.T) {
 	a := comparing()
 	seq, now := uint64(rhythmFirst), int64(1e9)
 	steps := func(n int, plan uint32, ns int64) {
 		for range n {
-			a.hear(heardCall{seq: seq, kind: 1}, false, plan, now, now+100)
-			a.hear(heardCall{seq: seq + 1, kind: 2}, false, plan, now+ns/2, now+ns/2+100)
-			seq, now = seq+2, now+ns
+			a.hear(heardCall{seq: seq, kind: 1}, false, plan, now, now+100, 1000)
+			a.hear(heardCall{seq: seq + 1, kind: 2}, false, plan, now+ns/2, now+ns/2+100, 2000)
+			seq, now = seq+2, now+ns+3000 // which timing has added
 		}
 	}
 	count := func(what string, want int) {
@@ -50,8 +51,8 @@ func TestWhatABlockCounts(t *testing.T) {
 	seq += 2 // a step that nobody heard
 	steps(2, 9, 1e6)
 	count("gap", 5)
-	a.hear(heardCall{seq: seq, kind: 1}, false, 9, 0, 0) // a call without instants
-	a.hear(heardCall{seq: seq + 1, kind: 2}, false, 9, now, now)
+	a.hear(heardCall{seq: seq, kind: 1}, false, 9, 0, 0, 0) // a call without instants
+	a.hear(heardCall{seq: seq + 1, kind: 2}, false, 9, now, now, 0)
 	seq += 2
 	steps(2, 9, 1e6)
 	count("not timed", 6)

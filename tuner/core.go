@@ -260,7 +260,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	m.touched = true
 	made, share := m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income)
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
-	m.audit.hear(heardCall{seq: o.Seq, kind: kindOf(s)}, b != nil && o.Action != b.entry.Base, o.Plan, m.joiner.beganNs, m.joiner.endedNs)
+	m.audit.hear(heardCall{seq: o.Seq, kind: kindOf(s)}, b != nil && o.Action != b.entry.Base, o.Plan, m.joiner.beganNs, m.joiner.endedNs, m.joiner.addedNs)
 	if b != nil {
 		b.look.heard(m.newest, nowNs)
 	}

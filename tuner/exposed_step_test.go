@@ -76,6 +76,7 @@ type play struct {
 	onWay   []tuner.Sample
 	onPlan  func(tuner.Plan) // nil: nobody looks
 	odd     int              // steps from one to the next behind which there is another call; 0: none
+	lasting bool             // what events take from kernels that begin early is part of the calls that are timed
 }
 
 func newPlay(t *testing.T, learner string, reward tuner.Reward, s step, seed uint64) *play {
@@ -83,7 +84,7 @@ func newPlay(t *testing.T, learner string, reward tuner.Reward, s step, seed uin
 	return playOf(t, learner, tuner.Config{Explore: true, Seed: seed, Reward: reward}, s)
 }
 
-func playOf(t *testing.T, learner string, cfg tuner.Config, s step) *play {
+func playOf(t *testing.T, learner string, cfg tuner.Config, s step, stored ...tuner.Learned) *play {
 	t.Helper()
 	learners, err := models.Open("")
 	if err != nil {
@@ -98,7 +99,7 @@ func playOf(t *testing.T, learner string, cfg tuner.Config, s step) *play {
 	}
 	p := &play{t: t, core: core, step: s, rng: rand.New(rand.NewPCG(cfg.Seed, 7)), jitter: 0.005, every: 1, force: map[state.Bucket]tuner.Entry{},
 		ids: map[state.Bucket]uint32{}, made: map[state.Bucket]int{}, clock: 1e9, free: 1e9}
-	p.tell(tuner.CommJoined{Comm: comm, Shape: state.Shape{Ranks: 2, Nodes: 2}, Explore: true, EventTimed: true})
+	p.tell(tuner.CommJoined{Comm: comm, Shape: state.Shape{Ranks: 2, Nodes: 2}, Explore: cfg.Explore, EventTimed: true, Prior: stored})
 	for _, c := range s.calls {
 		p.tell(tuner.Marks{Comm: comm, Bucket: p.bucket(c), Set: classicMarks(actions.AllReduce)})
 	}
@@ -178,6 +179,9 @@ func (p *play) call(c stepCall, last bool) (pauseNs float64) {
 	callNs, stolenNs := p.step.costOf(a, c.bytes)
 	callNs *= cmp.Or(p.dearer, 1)
 	callNs *= p.noise(0.03)
+	if p.lasting && p.times() && cmp.Or(float64(a.Channels), p.step.channels) >= 16 {
+		callNs += 1500
+	}
 	computeNs := c.computeNs * p.noise(p.jitter)
 	start := max(p.clock, p.free)
 	end := start + callNs
@@ -202,8 +206,11 @@ func (p *play) call(c stepCall, last bool) (pauseNs float64) {
 	return pauseNs
 }
 
+// times says that the call under way is timed.
+func (p *play) times() bool { return p.seq/epochCalls%uint64(p.every) == 0 || p.trial }
+
 func (p *play) sample(b state.Bucket, bytes uint64, a actions.Action, start, end float64) {
-	if p.seq/epochCalls%uint64(p.every) != 0 && !p.trial {
+	if !p.times() {
 		return
 	}
 	const eventsNs = 2000 // what lies between events and is no call's
@@ -216,7 +223,7 @@ func (p *play) sample(b state.Bucket, bytes uint64, a actions.Action, start, end
 			s.EntryCall = uint8(min(p.made[b], 255))
 		}
 		if a == actions.Default {
-			s.Ran = actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 24}
+			s.Ran = actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: uint8(cmp.Or(p.step.channels, 24))}
 		}
 		if p.behind == 0 {
 			p.tell(&s)
