@@ -109,9 +109,9 @@ static inline uint64_t lost(void) { return __atomic_load_n(&ring->dropped, __ATO
 /* The next sample; it must come. */
 static struct dyn_sample await(void) {
   struct dyn_sample s;
-  for (int i = 0; i < 20000; i++, sleep_us(100))
+  for (int i = 0; i < 200000; i++, sleep_us(100))
     if (pop(&s)) return s;
-  CHECK(0, "no sample in two seconds");
+  CHECK(0, "no sample in twenty seconds");
 }
 static void none(void) {
   struct dyn_sample s;
