@@ -16,7 +16,7 @@ static const Job kCases[] = {
     {"plans-under-eager-calls", kProcesses, casePlans, 1, kMaxRanks, false, false, true},
     {"graphs", kProcesses, caseGraphs, 1},
     {"graphs-forked", kProcesses, caseForks, 1},
-    {"loops", kProcesses, caseLoops, 1, kMaxRanks, false, true},  // whether NCCL itself can be captured there no GPU has said yet
+    {"loops", kProcesses, caseLoops, 1, kMaxRanks, false, true},  // by name alone: not every NCCL can be captured there
     {"graphs-by-threads", kProcesses, caseThreads, 1},
     {"groups", kProcesses, caseGroups, 1},
     {"groups-apart", kProcesses, caseGroupsApart, 2},
