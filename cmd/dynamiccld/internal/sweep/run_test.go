@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +95,18 @@ func TestProgressOfOneThatGoesOn(t *testing.T) {
 	}
 	if first := " 1 points done, about "; !strings.Contains(said.String(), first) {
 		t.Errorf("no line has %q:\n%s", first, said)
+	}
+	lines := regexp.MustCompile(`: (\d+) points done, about (\d+) to come, (\S+) left`).FindAllStringSubmatch(said.String(), -1)
+	for i, line := range lines { // each point takes lineEvery here
+		done, _ := strconv.Atoi(line[1])
+		toCome, _ := strconv.Atoi(line[2])
+		left, err := time.ParseDuration(line[3])
+		if want := time.Duration(toCome) * lineEvery; err != nil || done != i+1 || left != want {
+			t.Errorf("%q: want %v", line[0], want)
+		}
+	}
+	if n := total(w) - before; len(lines) != n || lines[n-1][2] != "0" {
+		t.Errorf("%d lines of %d points, the last %q", len(lines), n, lines[len(lines)-1])
 	}
 }
 
