@@ -3,7 +3,8 @@
 #   nccltuner/gputest/bundle.sh [ARCH, default sm_90]
 # leaves bin/, lib/ with the kernels of that architecture alone, and in .cache/gpu the CUDA programs, and says what to carry
 # beside the repository's files and how to call the scripts there.
-# NCCL_TESTS=SOURCES (https://github.com/NVIDIA/nccl-tests) builds nccl-tests as well, into .cache/gpu/nccl-tests; TESTS="all_reduce ..." others of them.
+# NCCL_TESTS=SOURCES (https://github.com/NVIDIA/nccl-tests) builds nccl-tests as well, into .cache/gpu/nccl-tests; TESTS="all_reduce ..." others of them;
+# MPI=1 those of a process a GPU beside them, and Open MPI (.ci/mpi).
 # PACK=FILE.tar.xz has it all in one file, which there.sh unpacks.
 # libnccl.so.2 is not needed here: programs are linked with a library of its names, and find the real one where they run.
 set -euo pipefail
@@ -41,12 +42,16 @@ if [ -n "${NCCL_TESTS:-}" ]; then
   ln -s "$home/include" .cache/gpu/nccl/include
   ln .cache/gpu/nccl/libnccl.so.2 .cache/gpu/nccl/lib
   # CUDA's runtime within them: where they run nobody need have it.
-  BUILD_ONLY=1 MAKE_LIMIT=3600 ARCH=$arch BUILD=.cache/nccl-tests-$arch NVCC=$nvcc CUDARTLIB=cudart_static NCCL_HOME=.cache/gpu/nccl NCCL_TESTS_BUILT="" nccltuner/gputest/nccltests.sh
-  for test in ${TESTS:-all_reduce all_gather reduce_scatter}; do cp ".cache/nccl-tests-$arch/${test}_perf" .cache/gpu/nccl-tests; done
+  for mpi in 0 ${MPI:+1}; do
+    of=${mpi#0}
+    MPI=$mpi BUILD_ONLY=1 MAKE_LIMIT=3600 ARCH=$arch BUILD=.cache/nccl-tests-$arch${of:+-mpi} NVCC=$nvcc CUDARTLIB=cudart_static NCCL_HOME=.cache/gpu/nccl NCCL_TESTS_BUILT="" \
+      nccltuner/gputest/nccltests.sh
+    for test in ${TESTS:-all_reduce all_gather reduce_scatter}; do cp ".cache/nccl-tests-$arch${of:+-mpi}/${test}_perf${of:+_mpi}" .cache/gpu/nccl-tests; done
+  done
 fi
 rm -r .cache/gpu/nccl
 git describe --always --dirty >.cache/gpu/commit
-carry=(bin/dynamiccld bin/dynamiccl-worker lib .cache/gpu)
+carry=(bin/dynamiccld bin/dynamiccl-worker lib .cache/gpu ${MPI:+.cache/mpi})
 du -shc "${carry[@]}" | sed 's/^/carry: /'
 [ -z "${PACK:-}" ] || tar -cf - "${carry[@]}" | xz -6 -T0 >"$PACK"
 cat <<'E3'

@@ -23,8 +23,12 @@ class NcclTests(Tree):
             f.write("\n".join(TABLE.splitlines()[:4] + [NOTHING] + TABLE.splitlines()[4:5]) + "\n")
         # A makefile that writes each program as a script: it notes how it was called and prints the table.
         with open(self.path("source/src/Makefile"), "w") as f:
-            f.write(f"""$(BUILDDIR)/%_perf:
-	@test "$(MPI) $(NVCC_GENCODE)" = "0 -arch=sm_90" && test -e $(NCCL_HOME)/include/nccl.h && test -L $(NCCL_HOME)/lib/libnccl.so
+            f.write(f"""$(BUILDDIR)/%_perf_mpi: MADE = 1 _mpi $(MPI_HOME)
+$(BUILDDIR)/%_perf_mpi: $(BUILDDIR)/%_perf
+	@mv $< $@
+$(BUILDDIR)/%_perf:
+	@echo "$(MPI) $(NAME_SUFFIX) $(MPI_HOME)" >>{self.path("made_with")}
+	@test "$(NVCC_GENCODE)" = "-arch=sm_90" && test -e $(NCCL_HOME)/include/nccl.h && test -L $(NCCL_HOME)/lib/libnccl.so
 	@printf '#!/bin/sh\\necho "$$0 $$*" >>{self.path("calls")}\\ncat {self.path("table")}\\n' >$@ && chmod +x $@
 """)
         self.env = {"NCCL_TESTS": self.path("source"), "NCCL_HOME": self.path("nccl"), "ARCH": "sm_90", "CUDA_HOME": self.root}
@@ -37,6 +41,28 @@ class NcclTests(Tree):
         self.assertTrue(first.endswith("all_reduce_perf -t 1 -g 2 -b 1K -e 1M -f 4 -n 100 -w 20 -G 20 -c 1 -o max"), first)
         self.run_script("nccltests.sh", **self.env, TESTS="all_reduce", THREADS="1")
         self.assertIn(" -t 2 -g 1 ", self.read("calls").splitlines()[-1])
+
+    def test_a_process_a_gpu(self):
+        os.makedirs(self.path("mpi/include"))
+        self.script("tools/mpirun", f"""echo "mpirun $*" >>{self.path('calls')}
+while [ "${{1#-}}" != "$1" ]; do [ "$1" = -np ] && shift; shift; done
+exec "$@\"""")
+        os.makedirs(self.path(".ci"), exist_ok=True)
+        self.script(".ci/mpi", f"echo {self.path('tools/mpirun')}")
+        env = {**self.env, "MPI": "1", "MPI_HOME": self.path("mpi"), "TESTS": "all_reduce", "BUILD": self.path("built")}
+        code, _, said = self.run_script("nccltests.sh", **env)
+        self.assertEqual((code, "mpi holds no include/mpi.h; set MPI_HOME" in said), (2, True), said)
+        with open(self.path("mpi/include/mpi.h"), "w"):
+            pass
+        code, lines, said = self.run_script("nccltests.sh", **env)
+        self.assertEqual((code, len(lines)), (0, 2), said)
+        self.assertEqual(self.read("made_with").split(), ["1", "_mpi", self.path("mpi")])
+        first, second = self.read("calls").splitlines()
+        self.assertRegex(first, r"^mpirun --allow-run-as-root --oversubscribe -np 2 \S+/all_reduce_perf_mpi -t 1 -g 1 ")
+        self.assertRegex(second, r"/all_reduce_perf_mpi -t 1 -g 1 ")
+        for more, what in (({"THREADS": "1"}, "take one of them"), ({"MPI": "yes"}, "MPI is yes; 0 or 1")):
+            code, _, said = self.run_script("nccltests.sh", **{**env, **more})
+            self.assertEqual((code, what in said), (2, True), said)
 
     def test_failures(self):
         with open(self.path("table"), "w") as f:
