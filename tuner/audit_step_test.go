@@ -132,10 +132,10 @@ func TestStepGuardLeavesOutWhatTimingAdds(t *testing.T) {
 	for range 4 {
 		s.calls = append(s.calls, stepCall{16 << 10, 20e3})
 	}
-	few := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 32}
+	many := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 32}
 	for seed := range uint64(5) {
 		bucket, _ := state.BucketOf(actions.AllReduce, s.calls[0].bytes)
-		p := playOf(t, agents.NameUCB, tuner.Config{Seed: seed, StepGuard: true}, s, tuner.Learned{Key: tuner.Key{Bucket: bucket}, Action: few, CostNs: 8000, Default: 9100, Calls: 1000})
+		p := playOf(t, agents.NameUCB, tuner.Config{Seed: seed, StepGuard: true}, s, tuner.Learned{Key: tuner.Key{Bucket: bucket}, Action: many, CostNs: 8000, Default: 9100, Calls: 1000})
 		p.lasting, p.dearer, p.single = true, 0.25, true
 		p.run(10_000)
 		v := p.core.Buckets()[0]

@@ -65,7 +65,6 @@ static int give(const struct dyn_bound *b, const struct dyn_request *request, bo
   const char *name = dyn_name_of(action);
   if (name == NULL) return request->forward(request);
   struct dyn_coll_config config = dyn_named_config(name, !perhapsCaptured);
-  if (perhapsCaptured && dyn_this_call()->timed != NULL) dyn_this_call()->timed->sample.flags |= DYN_SAMPLE_WISHED;
   int result = request->named(request, &config);
   if (perhapsCaptured || result != DYN_INVALID_ARGUMENT || !dyn_call_stays(b, request)) return result;
   ask(b, &request->work, DYN_ABLE_REFUSED);

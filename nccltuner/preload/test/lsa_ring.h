@@ -2,6 +2,9 @@
  *
  * Calls that are timed, and the ring that their samples go to.
  */
+#ifndef DYN_LSA_RING_H
+#define DYN_LSA_RING_H
+
 #include "lsa_steps.h"
 
 static struct dyn_ring *ring;
@@ -30,3 +33,5 @@ static inline const struct dyn_sample *next_sample(void) {
   taken++;
   return s;
 }
+
+#endif
