@@ -34,7 +34,7 @@ static void fork_child(void) {
     m->comm.self = NULL;
     m->comm.lsa = NULL;
     m->comm.fence = NULL;
-    m->comm.gathers = m->comm.averages = NULL;
+    m->comm.gathers = m->comm.averages = m->comm.registers = NULL;
     m->comm.sampling = 0;
     m->comm.process = NULL;
     m->pending = false;

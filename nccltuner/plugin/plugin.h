@@ -91,6 +91,7 @@ struct dyn_comm {
   bool ownGathers;     /* AllGather keeps NCCL's own number of channels (everywhere.h) */
   struct dyn_gathers *gathers; /* whether what NCCL asks about as an AllGather is one; NULL: not known */
   struct dyn_gathers *averages; /* whether an AllReduce has averaged, where that matters; NULL: not known */
+  struct dyn_gathers *registers; /* whether it has had a window, likewise */
   bool seesGathers;    /* nor a number for one that the preload library has not seen: its call went past it, or it is broadcasts that did */
   struct dyn_fence *fence; /* of ranks on several hosts; NULL: none, and the record alone decides */
   uint64_t fenceEpoch;

@@ -129,12 +129,21 @@ static void publish_device(struct dyn_comm *comm, int collective, int bucket, ui
  * not negative before a tuner was asked (ncclTuningCompute of 2.32.3): -1 there is the best. */
 #define NEVER_US 1e30f
 
+static inline bool has_device_kernels(int collective) {
+  return collective == DYN_ALL_REDUCE || collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER;
+}
+
 /* What NCCL asks about is not to be LL. */
 static inline bool is_without_ll(struct dyn_comm *comm, int collective) {
-  if (collective != DYN_ALL_REDUCE && collective != DYN_ALL_GATHER && collective != DYN_REDUCE_SCATTER) return false;
   int ranks = comm->record ? dyn_device_ranks(comm) : 0;
   if (collective != DYN_ALL_REDUCE || ranks < 0) return ranks == DYN_DEVICE_SOME;
   return ranks == DYN_DEVICE_BUT_ALL_REDUCE || (comm->averages && dyn_gathers_averages(comm->averages));
+}
+
+/* What NCCL asks about may be LL by its own choice alone (DYN_DEVICE_WINDOWS). */
+static inline bool is_nccls_ll(struct dyn_comm *comm) {
+  int ranks = comm->record ? dyn_device_ranks(comm) : 0;
+  return ranks == DYN_DEVICE_UNSEEN || (ranks == DYN_DEVICE_WINDOWS && comm->registers && dyn_gathers_windows(comm->registers));
 }
 
 /* Where nobody may run LL it costs more than anything else, for NCCL's own choice. Where there is nothing else it stays: the user wants it. */
@@ -147,6 +156,8 @@ static __attribute__((noinline)) uint32_t without_ll(uint32_t usable, float *cos
 
 static inline uint32_t entries_of(struct dyn_comm *comm, int collective, float *costs, int numAlgo, int numProto) {
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
+  if (!has_device_kernels(collective)) return usable;
+  if (DYN_RARELY(is_nccls_ll(comm))) return usable & ~DYN_MARKS_LL;
   return DYN_RARELY(is_without_ll(comm, collective)) ? without_ll(usable, costs, numAlgo, numProto) : usable;
 }
 
