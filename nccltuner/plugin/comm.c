@@ -57,6 +57,7 @@ static struct dyn_member *new_member(uint64_t commId, uint32_t nRanks, uint32_t 
   member->comm.nRanks = nRanks;
   member->comm.nNodes = nNodes;
   member->comm.rank = rank;
+  member->comm.forced = getenv("DYNAMICCL_FORCED") != NULL;
   member->comm.log = log;
   member->opener = pthread_self();
   atomic_init(&member->comm.refs, 1);
