@@ -277,7 +277,7 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (self->flags & DYN_RANK_EVENT_TIMED) self->flags |= DYN_RANK_TELLS_APART;
   bool alone = dyn_alone_gathers(ncclVersion) || broadcasts_alone();
   bool tells = !alone && dyn_tells_gathers(ncclVersion, nccl_is_on("NCCL_ENQUEUE_REARCH_ENABLE"));
-  bool device = fails_to_average(comm, ncclVersion), asked = dyn_asks_of_windows(comm, ncclVersion), none = asked && has_no_windows(), windows = asked && !none;
+  bool device = fails_to_average(comm, ncclVersion), asked = dyn_asks_of_windows(comm, ncclVersion), none = asked && (comm->forced || has_no_windows()), windows = asked && !none;
   struct dyn_gathers *told = tells || device || windows ? gathers_of(comm) : NULL;
   if (tells) comm->gathers = told;
   if (device) comm->averages = told;

@@ -21,10 +21,12 @@ static bool plan_says_ll(int collective, int numPipeOps) {
  * has called for a window no plan's LL is in force, nor before where a rank does not hear of it. What NCCL takes by itself stays. */
 static void windows_have_nccls_ll(void) {
   enum { ALL_GATHER = 2, REDUCE_SCATTER, BROADCAST = 0, NEVER, BEHIND, ALWAYS };
-  static const struct { int release, deaf, never; const char *nowin, *windows; bool shares; } ways[] = {
-      {22902, -1, BEHIND, NULL, NULL, false}, {22907, -1, BEHIND, "0", NULL, true}, {23007, -1, BEHIND, "1", NULL, true}, {23007, -1, BEHIND, "0", NULL, false},
-      {22907, 2, ALWAYS, NULL, NULL, false}, {23007, 3, ALWAYS, "1", NULL, true}, {22902, 2, NEVER, NULL, "0", false}, {23003, 2, ALWAYS, NULL, "1", false},
-      {22901, 2, NEVER, NULL, NULL, false}, {22901, -1, NEVER, NULL, NULL, false}, {23100, 2, NEVER, NULL, NULL, false}, {23203, -1, NEVER, "1", NULL, true}};
+  static const struct { int release, deaf, never; const char *nowin, *windows; bool shares, forced; } ways[] = {
+      {22902, -1, BEHIND, NULL, NULL, false, false}, {22907, -1, BEHIND, "0", NULL, true, false}, {23007, -1, BEHIND, "1", NULL, true, false},
+      {23007, -1, BEHIND, "0", NULL, false, false}, {22907, 2, ALWAYS, NULL, NULL, false, false}, {23007, 3, ALWAYS, "1", NULL, true, false},
+      {22902, 2, NEVER, NULL, "0", false, false}, {23003, 2, ALWAYS, NULL, "1", false, false}, {23007, 2, NEVER, "0", NULL, false, true},
+      {23007, -1, NEVER, "0", NULL, true, true}, {22901, 2, NEVER, NULL, NULL, false, false}, {22901, -1, NEVER, NULL, NULL, false, false},
+      {23100, 2, NEVER, NULL, NULL, false, false}, {23203, -1, NEVER, "1", NULL, true, false}};
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
     pid_t child = fork(); /* the release is asked for once a process */
     int status;
@@ -35,6 +37,7 @@ static void windows_have_nccls_ll(void) {
       setenv("NCCL_ALLGATHERV_ENABLE", "0", 1); /* nobody has to tell AllGather and broadcasts apart */
       unsetenv("NCCL_SYM_NOWIN_ENABLE");
       if (ways[i].nowin) setenv("NCCL_SYM_NOWIN_ENABLE", ways[i].nowin, 1);
+      if (ways[i].forced) setenv("DYNAMICCL_FORCED", "1", 1);
       if (ways[i].windows) setenv("NCCL_WIN_ENABLE", ways[i].windows, 1);
       for (int r = 0; r < 4; r++) ranks[r] = join_of(4, r, &profilers[r]);
       comm = ranks[0];
