@@ -90,9 +90,9 @@ enum { DYN_DEVICE_ALL = 1, DYN_DEVICE_BUT_ALL_REDUCE = 2, DYN_DEVICE_NONE = -1, 
 #define DYN_DEVICE_LOADS 23003 /* of the first that loads what it is to */
 #define DYN_ASKS_APART 23100   /* of the first whose question about a device kernel is told from others (tuner_v6.c) */
 
-/* NCCL may take what is answered about a call for an answer about its device kernel. */
+/* NCCL may take what is answered about a call for an answer about its device kernel; also one that does not say which it is. */
 static inline bool dyn_asks_of_windows(const struct dyn_comm *comm, uint32_t ncclVersion) {
-  return comm->nNodes == 1 && ncclVersion >= DYN_READS_NOWIN && ncclVersion < DYN_ASKS_APART;
+  return comm->nNodes == 1 && (ncclVersion == 0 || (ncclVersion >= DYN_READS_NOWIN && ncclVersion < DYN_ASKS_APART));
 }
 
 /* Before NCCL first looks at its variable, which is behind the making of a process's first communicator: where its device kernels are wrong, or

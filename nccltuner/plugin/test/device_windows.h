@@ -26,6 +26,7 @@ static void windows_have_nccls_ll(void) {
       {23007, -1, BEHIND, "0", NULL, false, false}, {22907, 2, ALWAYS, NULL, NULL, false, false}, {23007, 3, ALWAYS, "1", NULL, true, false},
       {22902, 2, NEVER, NULL, "0", false, false}, {23003, 2, ALWAYS, NULL, "1", false, false}, {23007, 2, NEVER, "0", NULL, false, true},
       {23007, -1, NEVER, "0", NULL, true, true}, {22901, 2, NEVER, NULL, NULL, false, false}, {22901, -1, NEVER, NULL, NULL, false, false},
+      {0, 2, ALWAYS, NULL, NULL, false, false}, {0, -1, BEHIND, NULL, NULL, false, false},
       {23100, 2, NEVER, NULL, NULL, false, false}, {23203, -1, NEVER, "1", NULL, true, false}};
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
     pid_t child = fork(); /* the release is asked for once a process */
