@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * CUDA graphs: a list of work, each a node. A launch does the work in the order in which it was captured, whatever else
- * dependencies allow; events that the graph records it records behind all of it.
+ * dependencies allow; events that the graph records it records behind all of it. An executable graph can take over the work of another graph of the
+ * same shape (cuGraphExecUpdate), and what that holds of the program's in place of its own.
  */
 #include "cuda_graph.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct CUgraphExec_st {
   size_t n;
   struct fakegpu_work **works;
+  size_t *shape; /* of each node its type, how many it depends on, and which */
+  size_t numShape;
   struct objects objects;
 };
 
@@ -136,6 +141,26 @@ FAKEGPU_API CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNo
   return change(graph, from, to, edges, count, 0);
 }
 
+static size_t number_of(CUgraph graph, CUgraphNode node) {
+  size_t i = 0;
+  while (graph->nodes[i] != node) i++;
+  return i;
+}
+
+static size_t *shape_of(CUgraph graph, size_t *count) {
+  *count = 0;
+  for (size_t i = 0; i < graph->n; i++) *count += 2 + graph->nodes[i]->n;
+  size_t *shape = calloc(*count + 1, sizeof *shape), *at = shape;
+  if (shape == NULL) abort();
+  for (size_t i = 0; i < graph->n; i++) {
+    CUgraphNode node = graph->nodes[i];
+    *at++ = (size_t)node->work->type;
+    *at++ = node->n;
+    for (size_t j = 0; j < node->n; j++) *at++ = number_of(graph, node->from[j]);
+  }
+  return shape;
+}
+
 FAKEGPU_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   *exec = calloc(1, sizeof **exec);
@@ -147,7 +172,45 @@ FAKEGPU_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph grap
     graph->nodes[i]->work->references++;
   }
   (*exec)->n = graph->n;
+  (*exec)->shape = shape_of(graph, &(*exec)->numShape);
   objects_copy(&(*exec)->objects, &graph->objects);
+  return 0;
+}
+
+/* "the references in the new source graph are cloned and replace the references in the target graph" (CUDA's guide, CUDA User Objects); launches
+ * that are under way have theirs. */
+FAKEGPU_API CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) {
+  if (exec == NULL || graph == NULL || info == NULL) return CUDA_ERROR_INVALID_VALUE;
+  size_t numShape;
+  size_t *shape = shape_of(graph, &numShape);
+  bool same = graph->n == exec->n && numShape == exec->numShape && memcmp(shape, exec->shape, numShape * sizeof *shape) == 0;
+  free(shape);
+  *info = (CUgraphExecUpdateResultInfo){.result = same ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED};
+  if (!same) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+  struct objects before = exec->objects;
+  exec->objects = (struct objects){0};
+  objects_copy(&exec->objects, &graph->objects);
+  for (size_t i = 0; i < exec->n; i++) {
+    graph->nodes[i]->work->references++;
+    drop(exec->works[i]);
+    exec->works[i] = graph->nodes[i]->work;
+  }
+  objects_drop(&before);
+  return 0;
+}
+
+/* Its nodes are others, and do the same work. */
+FAKEGPU_API CUresult cuGraphClone(CUgraph *clone, CUgraph graph) {
+  if (clone == NULL || graph == NULL) return CUDA_ERROR_INVALID_VALUE;
+  *clone = calloc(1, sizeof **clone);
+  if (*clone == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  for (size_t i = 0; i < graph->n; i++) {
+    unsigned references = graph->nodes[i]->work->references;
+    graph_add(*clone, graph->nodes[i]->work)->work->references = references + 1;
+  }
+  for (size_t i = 0; i < graph->n; i++)
+    for (size_t j = 0; j < graph->nodes[i]->n; j++) graph_depend((*clone)->nodes[i], (*clone)->nodes[number_of(graph, graph->nodes[i]->from[j])]);
+  objects_copy(&(*clone)->objects, &graph->objects);
   return 0;
 }
 
@@ -175,6 +238,7 @@ FAKEGPU_API CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 FAKEGPU_API CUresult cuGraphExecDestroy(CUgraphExec exec) {
   for (size_t i = 0; i < exec->n; i++) drop(exec->works[i]);
   free(exec->works);
+  free(exec->shape);
   objects_drop(&exec->objects);
   free(exec);
   return 0;

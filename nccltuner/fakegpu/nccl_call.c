@@ -126,6 +126,11 @@ ncclResult_t nccl_append(struct ncclComm *comm, const struct call *call, struct 
   return 0;
 }
 
+/* The device kernels of before 2.30.3 read the last bytes of 8 wrongly from there (loadPack, src/device/op128.h). */
+static int misloads(const struct call *call) {
+  return nccl_version() < 23003 && nccl_type_bytes(call->type) < 4 && (((uintptr_t)call->send | (uintptr_t)call->recv) & 3) != 0;
+}
+
 ncclResult_t nccl_run(struct ncclComm *comm, const struct appended *appended) {
   const struct call *call = &appended->call;
   ncclResult_t result;
@@ -157,7 +162,7 @@ ncclResult_t nccl_run(struct ncclComm *comm, const struct appended *appended) {
   faults |= nccl_faults(&point, 0);
   launched.costNs = ran.costNs * (capturing && nccl_owns(call->send) && nccl_owns(call->recv) ? registered_factor() : 1);
   launched.hangs = (faults & FAULT_HANG) != 0;
-  launched.spoils = (faults & FAULT_WRONG) != 0;
+  launched.spoils = (faults & FAULT_WRONG) != 0 || (ran.device && misloads(call));
   launched.skips = (faults & FAULT_SKIP) != 0;
   if (capturing) return capture(comm, &launched, ran.nChannels);
   end_on(comm, call->stream, ran.costNs * (load_factor() - 1));

@@ -42,6 +42,16 @@ static int registered(const struct ncclComm *comm, const struct call *call) {
   return nccl_version() >= 23100 && comm->plan->nNodes == 1 && (call->func == FUNC_ALLGATHER || call->op == ncclSum) && in_window(comm, call->send) && in_window(comm, call->recv);
 }
 
+/* One buffer lies in a window and the other one does not, and of NCCL's device kernels only those of LL would do (ncclSymkPickKernel,
+ * src/sym_kernels.cc, 2.29.2 to 2.30.7). */
+static int half_registered(const struct ncclComm *comm, const struct call *call) {
+  int send = in_window(comm, call->send), recv = in_window(comm, call->recv);
+  if (nccl_version() < 22902 || comm->plan->nNodes != 1 || send == recv) return 0;
+  if (call->func == FUNC_ALLGATHER) return send;
+  if (call->func != FUNC_ALLREDUCE && (call->func != FUNC_REDUCESCATTER || send)) return 0;
+  return call->op == ncclSum || (call->op == ncclAvg && nccl_version() >= 23003);
+}
+
 /* The cheaper of those that may. NULL: none. */
 static const struct symmetric *symmetric_of(const struct call *call, const char *selection, uint64_t bytes, double *costNs) {
   const struct symmetric *best = NULL;
@@ -81,6 +91,7 @@ ncclResult_t nccl_select(const struct ncclComm *comm, const struct call *call, u
     if (call->force) return nccl_fail(ncclInvalidArgument, "algSelection names only symmetric kernel(s) that are unavailable for %s", table_collective_name(call->func));
     if (onWindows) s = symmetric_of(call, NULL, bytes, &out->costNs);
   }
+  out->half = half_registered(comm, call);
   out->symmetric = s == NULL ? NULL : s->event;
   out->classics = s == NULL ? bits : 0;
   return 0;

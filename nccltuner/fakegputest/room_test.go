@@ -27,7 +27,7 @@ func TestRoom(t *testing.T) {
 		}
 		for what, want := range map[string]int{
 			"have 24 MiB of scratch memory on this GPU, and 8 more would be over DYNAMICCL_SCRATCH_TOTAL_MIB (31): no device kernels": 3,
-			"--scratch-total-mib": 3 + 1 + 2 + 2 + 2 + 2 + 4 + 2,
+			"--scratch-total-mib": 3 + 1 + 2 + 2 + 2 + 2 + 4 + 2 + 2,
 			"no 600 MiB of GPU memory for a communicator's scratch": 2,
 		} {
 			if n := strings.Count(said, what); n != want {

@@ -27,6 +27,7 @@ static const Job kCases[] = {
     {"everything", kProcesses, caseEverything, 1, kMaxRanks, false, false, true},
     {"registered", kProcesses, caseRegistered, 2, 1, false, false, true},  // where ranks share a GPU nobody knows what NCCL's symmetric kernels need there
     {"registered-apart", kProcesses, caseRegisteredApart, 2, 1, false, false, true},
+    {"registered-halves", kProcesses, caseHalves, 2, 1},
     {"split", kProcesses, caseSplit, 2},
     {"shrink", kProcesses, caseShrink, 2},
     {"shrink-abort", kProcesses, caseShrinkAbort, 2},

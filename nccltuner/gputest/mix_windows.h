@@ -48,9 +48,9 @@ class Windows {
   bool apart = false; // in some calls one rank's buffers are elsewhere
 
   // All ranks, with nothing of theirs under way.
-  void make(const Comm &on) {
+  void make(const Comm &on, size_t most = kMostWindowed) {
     comm = on.comm, ranks = on.n, me = on.me;
-    const size_t room = kMostWindowed + 2 * kEdgeBytes, bytes = room * 2 * kSlots;
+    const size_t room = most + 2 * kEdgeBytes, bytes = room * 2 * kSlots;
     NC(ncclMemAlloc((void **)&memory, bytes));
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     doing("registering a window of %zu bytes", bytes);
@@ -75,6 +75,9 @@ class Windows {
     if (asksBothSides(*call)) return &both;
     return how == 1 ? &sends : how == 2 ? &gets : &both;
   }
+
+  // One buffer is registered, and the other one is not.
+  const Instead *half(bool gives) const { return gives ? &sends : &gets; }
 
   // With nothing under way.
   void end() {

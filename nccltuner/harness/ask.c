@@ -47,10 +47,25 @@ static int shares_process(const struct rank *rank) {
   return 0;
 }
 
+/* From 2.29.2 to 2.30 NCCL asks about a call with one buffer in a window as about any other, and where that comes to LL, by itself or by the tuner's
+ * answer, it is its device kernel (ncclMakeSymmetricTaskList, src/scheduler/symmetric_sched.cc; not, before 2.29.7, where ranks share a process). */
+static int ask_half(struct comm *comm, struct rank *rank, int func, uint64_t bytes, struct choice *choice) {
+  float costs[NUM_ALGOS][NUM_PROTOS];
+  int nMaxChannels = 0;
+  if (!comm->selected.half || nccl_version() >= 23100) return 0;
+  tuning_cost_table(&rank->plan->tuning, func, bytes, 1, costs);
+  if (comm->hasTuner && tuner_get_coll_info(comm->tunerContext, func, bytes, 1, &costs[0][0], 0, &nMaxChannels) != 0)
+    return ask_broke_rule(rank, comm, "getCollInfo returned an error: NCCL fails the collective");
+  if (tuning_select(costs, &choice->algo, &choice->proto) != 0 || choice->proto != PROTO_LL || (nccl_version() < 22907 && shares_process(rank))) return 0;
+  choice->device = choice->chosen = 1;
+  choice->nMaxChannels = tuning_channels(&rank->plan->tuning, choice->algo, choice->proto, bytes, &choice->nWarps);
+  return 1;
+}
+
 /* From 2.31 on NCCL first asks for a symmetric kernel, with no other entry usable, and then what there is besides, both
  * with numPipeOps 0 and the bytes of one rank's part in cells of 1 KiB (src/scheduler/symmetric_sched.cc and
- * src/tuning/tuning.cc; recorded on 2.32.3). No buffer here is registered: what it is told there has no part in what runs,
- * unless NCCL_SYM_NOWIN_ENABLE is set and the answer to the second is LL, on one node. That is the call then (its cost here
+ * src/tuning/tuning.cc; recorded on 2.32.3). What it is told there has no part in what runs,
+ * unless NCCL_SYM_NOWIN_ENABLE is set, or one buffer lies in a window (as in 2.30.7), and the second comes to LL, on one node. That is the call then (its cost here
  * is that of LL in the table), and nothing more is asked. Entries marked -1 must stay so. Where ranks share a process the classic kernel
  * runs whatever it is told (isOneThreadMultiGpus, as in 2.30.7; that it asks there at all is the stand-in's). 1: it is the call. */
 static int ask_symmetric(struct comm *comm, struct rank *rank, int func, uint64_t bytes, struct choice *choice) {
@@ -69,8 +84,8 @@ static int ask_symmetric(struct comm *comm, struct rank *rank, int func, uint64_
     if (ask == 0 && memcmp(before, costs, sizeof costs) != 0)
       return ask_broke_rule(rank, comm, "chose an algorithm and protocol that NCCL marked -1");
     if (rules_out(rank, comm, before, costs)) return -1;
-    if (ask == 0 || !rank->plan->noWindows || shares_process(rank) || tuning_select(costs, &choice->algo, &choice->proto) != 0) continue;
-    choice->device = choice->proto == PROTO_LL && costs[choice->algo][choice->proto] == 0.0f;
+    if (ask == 0 || !(comm->selected.half || (rank->plan->noWindows && !shares_process(rank))) || tuning_select(costs, &choice->algo, &choice->proto) != 0) continue;
+    choice->device = choice->proto == PROTO_LL && (comm->selected.half || costs[choice->algo][choice->proto] == 0.0f);
     if (choice->device) return 1;
   }
   return 0;
@@ -100,6 +115,11 @@ int ask_tuner(struct comm *comm, struct rank *rank, int func, uint64_t bytes, in
   for (int i = 0; i < NUM_ALGOS * NUM_PROTOS; i++)
     if (comm->selected.classics && !(comm->selected.classics >> i & 1)) costs[i / NUM_PROTOS][i % NUM_PROTOS] = -1.0f;
   memcpy(before, costs, sizeof costs);
+  int half = ask_half(comm, rank, func, bytes, choice);
+  if (half != 0) {
+    rank->collInfoCalls += half > 0;
+    return half > 0 ? 0 : -1;
+  }
   if (comm->hasTuner) {
     int device = comm->selected.classics ? 0 : ask_symmetric(comm, rank, func, bytes, choice);
     if (device < 0) return -1;

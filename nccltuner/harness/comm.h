@@ -14,6 +14,7 @@ struct selected {
   const char *symmetric; /* the symmetric kernel that runs, as events name it; NULL: none does */
   double costNs;         /* its own */
   uint32_t classics;     /* bit 3 * algorithm + protocol; 0: any */
+  int half;              /* one buffer lies in a window: LL is a device kernel, whatever NCCL_SYM_NOWIN_ENABLE says */
 };
 
 struct comm {

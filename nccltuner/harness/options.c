@@ -69,7 +69,7 @@ static const struct option_row rows[] = {
      "(US for each MiB, both), cpu-contention (0 to 4 times US, both), counter"},
 
     {HEADING, "NCCL", NULL, 0, 0, 0, NULL},
-    {SPECIAL, "nccl", "VERSION", 0, 0, 0, "2.28.9, 2.30.7, 2.31.2, 2.32.3, or 2.20.5, which has no plugins of today's (2.30.7)"},
+    {SPECIAL, "nccl", "VERSION", 0, 0, 0, "2.28.9, 2.29.2, 2.29.7, 2.30.7, 2.31.2, 2.32.3, or 2.20.5, which has no plugins of today's (2.30.7)"},
     {WHOLE, "max-channels", "N", AT(maxChannels), 1, 64, "comm->nChannels: no collective runs on more (32)"},
     {SPECIAL, "net-path", "P", 0, 0, 0, "pxn: LL128 may cross the network; phb: NCCL marks it -1 there (phb)"},
     {REAL, "regbuff", "P", AT(regBuff), 0, 1, "probability that a rank's buffers are registered; ranks differ (0.5)"},
@@ -140,10 +140,10 @@ static const char *special(struct options *o, const char *name, const char *valu
   if (strcmp(name, "nccl") == 0) {
     int x, y, z, used = 0;
     if (sscanf(value, "%d.%d.%d%n", &x, &y, &z, &used) != 3 || value[used] != '\0')
-      return "want 2.20.5, 2.28.9, 2.30.7, 2.31.2 or 2.32.3";
+      return "want 2.20.5, 2.28.9, 2.29.2, 2.29.7, 2.30.7, 2.31.2 or 2.32.3";
     o->ncclVersion = x * 10000 + y * 100 + z;
-    int known = o->ncclVersion == 22005 || o->ncclVersion == 22809 || o->ncclVersion == 23007 || o->ncclVersion == 23102 || o->ncclVersion == 23203;
-    return known ? NULL : "want 2.20.5, 2.28.9, 2.30.7, 2.31.2 or 2.32.3";
+    int known = o->ncclVersion == 22005 || o->ncclVersion == 22809 || o->ncclVersion == 22902 || o->ncclVersion == 22907 || o->ncclVersion == 23007 || o->ncclVersion == 23102 || o->ncclVersion == 23203;
+    return known ? NULL : "want 2.20.5, 2.28.9, 2.29.2, 2.29.7, 2.30.7, 2.31.2 or 2.32.3";
   }
   if (strcmp(name, "net-path") == 0) {
     o->ll128Net = strcmp(value, "pxn") == 0;

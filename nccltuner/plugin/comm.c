@@ -34,7 +34,7 @@ static void fork_child(void) {
     m->comm.self = NULL;
     m->comm.lsa = NULL;
     m->comm.fence = NULL;
-    m->comm.gathers = m->comm.averages = NULL;
+    m->comm.gathers = m->comm.averages = m->comm.registers = NULL;
     m->comm.sampling = 0;
     m->comm.process = NULL;
     m->pending = false;
@@ -57,6 +57,7 @@ static struct dyn_member *new_member(uint64_t commId, uint32_t nRanks, uint32_t 
   member->comm.nRanks = nRanks;
   member->comm.nNodes = nNodes;
   member->comm.rank = rank;
+  member->comm.forced = getenv("DYNAMICCL_FORCED") != NULL;
   member->comm.log = log;
   member->opener = pthread_self();
   atomic_init(&member->comm.refs, 1);

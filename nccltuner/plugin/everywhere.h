@@ -78,10 +78,22 @@ static inline bool dyn_alike_in_processes(const struct dyn_comm *comm) {
  *   a tuner hears of no address.
  * - It takes an AllReduce that averages for one of its kernels', which have none (symkRedOp, ncclSymkImplemented and generate.py of 2.30.7), and
  *   the call fails; so does 2.32.3 (docs/figures, gpu-device-types-2gpus-nccl2.32.3-2026-11-27-f582762d). So no AllReduce of a communicator has them from the
- *   first that averages on, nor where a rank cannot tell (DYN_DEVICE_BUT_ALL_REDUCE). */
-enum { DYN_DEVICE_ALL = 1, DYN_DEVICE_BUT_ALL_REDUCE = 2, DYN_DEVICE_NONE = -1, DYN_DEVICE_SOME = -2 };
+ *   first that averages on, nor where a rank cannot tell (DYN_DEVICE_BUT_ALL_REDUCE).
+ *
+ * DYN_DEVICE_WINDOWS: there are none on ordinary buffers, but where one buffer of a call lies in a window and the other one does not NCCL up to 2.30
+ * asks about the call as about any other, and runs the device kernel where the answer is LL, in any process and whatever the variable says
+ * (ncclMakeSymmetricTaskList, src/scheduler/symmetric_sched.cc; 2.29.2 and 2.29.3 also where both do). All that is said above of reads, averages
+ * and ranks that run two kernels in one call holds there, where NCCL by itself takes LL for small calls alone. So no plan's LL is in force once
+ * the program has registered a window. DYN_DEVICE_UNSEEN: nor at any time, for a rank does not hear of windows. */
+enum { DYN_DEVICE_ALL = 1, DYN_DEVICE_BUT_ALL_REDUCE = 2, DYN_DEVICE_NONE = -1, DYN_DEVICE_SOME = -2, DYN_DEVICE_WINDOWS = -3, DYN_DEVICE_UNSEEN = -4 };
 #define DYN_READS_NOWIN 22902 /* NCCL_VERSION code of the first that may run them */
 #define DYN_DEVICE_LOADS 23003 /* of the first that loads what it is to */
+#define DYN_ASKS_APART 23100   /* of the first whose question about a device kernel is told from others (tuner_v6.c) */
+
+/* NCCL may take what is answered about a call for an answer about its device kernel; also one that does not say which it is. */
+static inline bool dyn_asks_of_windows(const struct dyn_comm *comm, uint32_t ncclVersion) {
+  return comm->nNodes == 1 && (ncclVersion == 0 || (ncclVersion >= DYN_READS_NOWIN && ncclVersion < DYN_ASKS_APART));
+}
 
 /* Before NCCL first looks at its variable, which is behind the making of a process's first communicator: where its device kernels are wrong, or
  * nobody could keep calls from them, they are let alone, and LL is the classic kernel, as without us. */

@@ -91,6 +91,7 @@ struct dyn_comm {
   bool ownGathers;     /* AllGather keeps NCCL's own number of channels (everywhere.h) */
   struct dyn_gathers *gathers; /* whether what NCCL asks about as an AllGather is one; NULL: not known */
   struct dyn_gathers *averages; /* whether an AllReduce has averaged, where that matters; NULL: not known */
+  struct dyn_gathers *registers; /* whether it has had a window, likewise */
   bool seesGathers;    /* nor a number for one that the preload library has not seen: its call went past it, or it is broadcasts that did */
   struct dyn_fence *fence; /* of ranks on several hosts; NULL: none, and the record alone decides */
   uint64_t fenceEpoch;
@@ -98,6 +99,8 @@ struct dyn_comm {
   uint64_t seenHeartbeat;
   uint64_t heartbeatEpoch; /* epoch at which the heartbeat last moved */
   struct dyn_place places[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
+  bool forced;         /* a rank of `calibrate` or `sweep`: each choice is captured in turn, and buffers lie in windows or do not, send and receive alike */
+  uint32_t firstCaptured[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* the complement of what the first call that went into a graph ran; 0: none has */
   uint32_t refused[DYN_NUM_COLLECTIVES - DYN_FIRST_REGISTERED][DYN_NUM_BUCKETS]; /* marks of names that NCCL did not take */
   struct dyn_plan plan;    /* private copy of the plan in force */
   struct dyn_decision decisions[DYN_NUM_DECISIONS]; /* by seq % DYN_NUM_DECISIONS */

@@ -30,18 +30,24 @@ void dyn_device_settle(const struct dyn_comm *comm) {
   dyn_say_once(comm->log, DYN_LOG_INFO, "NCCL's device kernels on ordinary buffers are let alone, for %s: " NOWIN "=0 in this process, LL is the classic kernel", why);
 }
 
+/* Of ordinary buffers. */
+static int8_t none_of_ranks(const struct dyn_comm *comm) {
+  if (!dyn_asks_of_windows(comm, comm->self->ncclVersion)) return DYN_DEVICE_NONE;
+  return dyn_everywhere(comm, DYN_RANK_SEES_WINDOWS) ? DYN_DEVICE_WINDOWS : DYN_DEVICE_UNSEEN;
+}
+
 int8_t dyn_device_of_ranks(const struct dyn_comm *comm) {
   const struct dyn_rank *ranks = dyn_ranks_of(comm->record);
   uint32_t sharing = 0, version = comm->self->ncclVersion;
   bool reads = comm->nNodes == 1 && version >= DYN_READS_NOWIN; /* between nodes there are none */
   int8_t all = !reads || dyn_everywhere(comm, DYN_RANK_SEES_AVERAGES) ? DYN_DEVICE_ALL : DYN_DEVICE_BUT_ALL_REDUCE;
-  if (!dyn_everywhere(comm, DYN_RANK_DEVICE_LL)) return reads && dyn_anywhere(comm, DYN_RANK_DEVICE_LL) ? DYN_DEVICE_SOME : DYN_DEVICE_NONE;
+  if (!dyn_everywhere(comm, DYN_RANK_DEVICE_LL)) return reads && dyn_anywhere(comm, DYN_RANK_DEVICE_LL) ? DYN_DEVICE_SOME : none_of_ranks(comm);
   if (dyn_everywhere(comm, DYN_RANK_SHARES_LL)) return reads && version < DYN_DEVICE_LOADS ? DYN_DEVICE_SOME : all;
   for (uint32_t i = 0; i < comm->nRanks; i++) {
     bool shares = false;
     for (uint32_t j = 0; j < comm->nRanks && !shares; j++) shares = j != i && ranks[j].pid == ranks[i].pid;
     sharing += shares;
   }
-  if (sharing == comm->nRanks || (sharing && !reads)) return DYN_DEVICE_NONE;
+  if (sharing == comm->nRanks || (sharing && !reads)) return none_of_ranks(comm);
   return sharing || (reads && version < DYN_DEVICE_LOADS) ? DYN_DEVICE_SOME : all;
 }

@@ -211,6 +211,11 @@ static bool broadcasts_alone(void) {
   return value && *value && strtoll(value, NULL, 0) == 0; /* likewise */
 }
 
+static bool has_no_windows(void) {
+  const char *value = getenv("NCCL_WIN_ENABLE");
+  return value && *value && strtoll(value, NULL, 0) == 0; /* likewise */
+}
+
 static uint64_t run_id(void) {
   const char *value = getenv("DYNAMICCL_RUN");
   return value ? strtoull(value, NULL, 16) : 0;
@@ -243,9 +248,9 @@ void dyn_record_miss(struct dyn_comm *comm) {
 }
 
 void dyn_gathers_leave(struct dyn_comm *comm) {
-  struct dyn_gathers *told = comm->gathers ? comm->gathers : comm->averages;
+  struct dyn_gathers *told = comm->gathers ? comm->gathers : comm->averages ? comm->averages : comm->registers;
   if (told) dyn_process_preload()->gathers->over(told);
-  comm->gathers = comm->averages = NULL;
+  comm->gathers = comm->averages = comm->registers = NULL;
 }
 
 /* Whether this rank is the first one of the record whose user decides. */
@@ -272,10 +277,12 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (self->flags & DYN_RANK_EVENT_TIMED) self->flags |= DYN_RANK_TELLS_APART;
   bool alone = dyn_alone_gathers(ncclVersion) || broadcasts_alone();
   bool tells = !alone && dyn_tells_gathers(ncclVersion, nccl_is_on("NCCL_ENQUEUE_REARCH_ENABLE"));
-  bool device = fails_to_average(comm, ncclVersion);
-  struct dyn_gathers *told = tells || device ? gathers_of(comm) : NULL;
+  bool device = fails_to_average(comm, ncclVersion), asked = dyn_asks_of_windows(comm, ncclVersion), none = asked && (comm->forced || has_no_windows()), windows = asked && !none;
+  struct dyn_gathers *told = tells || device || windows ? gathers_of(comm) : NULL;
   if (tells) comm->gathers = told;
   if (device) comm->averages = told;
+  if (windows) comm->registers = told;
+  if (comm->registers || none) self->flags |= DYN_RANK_SEES_WINDOWS;
   if (comm->averages) self->flags |= DYN_RANK_SEES_AVERAGES;
   if (alone || comm->gathers) self->flags |= DYN_RANK_ALONE_GATHERS;
   if (comm->gathers && comm->gathers->inThread) self->flags |= DYN_RANK_SEES_GATHERS;

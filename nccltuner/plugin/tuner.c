@@ -129,12 +129,21 @@ static void publish_device(struct dyn_comm *comm, int collective, int bucket, ui
  * not negative before a tuner was asked (ncclTuningCompute of 2.32.3): -1 there is the best. */
 #define NEVER_US 1e30f
 
+static inline bool has_device_kernels(int collective) {
+  return collective == DYN_ALL_REDUCE || collective == DYN_ALL_GATHER || collective == DYN_REDUCE_SCATTER;
+}
+
 /* What NCCL asks about is not to be LL. */
 static inline bool is_without_ll(struct dyn_comm *comm, int collective) {
-  if (collective != DYN_ALL_REDUCE && collective != DYN_ALL_GATHER && collective != DYN_REDUCE_SCATTER) return false;
   int ranks = comm->record ? dyn_device_ranks(comm) : 0;
   if (collective != DYN_ALL_REDUCE || ranks < 0) return ranks == DYN_DEVICE_SOME;
   return ranks == DYN_DEVICE_BUT_ALL_REDUCE || (comm->averages && dyn_gathers_averages(comm->averages));
+}
+
+/* What NCCL asks about may be LL by its own choice alone (DYN_DEVICE_WINDOWS). */
+static inline bool is_nccls_ll(struct dyn_comm *comm) {
+  int ranks = comm->record ? dyn_device_ranks(comm) : 0;
+  return ranks == DYN_DEVICE_UNSEEN || (ranks == DYN_DEVICE_WINDOWS && comm->registers && dyn_gathers_windows(comm->registers));
 }
 
 /* Where nobody may run LL it costs more than anything else, for NCCL's own choice. Where there is nothing else it stays: the user wants it. */
@@ -147,6 +156,8 @@ static __attribute__((noinline)) uint32_t without_ll(uint32_t usable, float *cos
 
 static inline uint32_t entries_of(struct dyn_comm *comm, int collective, float *costs, int numAlgo, int numProto) {
   uint32_t usable = usable_entries(costs, numAlgo, numProto);
+  if (!has_device_kernels(collective)) return usable;
+  if (DYN_RARELY(is_nccls_ll(comm))) return usable & ~DYN_MARKS_LL;
   return DYN_RARELY(is_without_ll(comm, collective)) ? without_ll(usable, costs, numAlgo, numProto) : usable;
 }
 
@@ -156,14 +167,24 @@ static uint32_t uncaptured_action(const struct dyn_comm *comm, const struct dyn_
   return j - entry->skip < entry->numTrials ? entry->trials[j - entry->skip] : entry->base; /* one that is skipped wraps */
 }
 
+/* What a kernel is in a graph: NCCL's are one kind, whichever they are, and so are ours over load and store. */
+static uint32_t kind_in_graph(uint32_t action) { return !dyn_is_ours(action) ? DYN_PATH_COLLECTIVE : (action & 15) == DYN_PATH_LSA ? DYN_PATH_LSA : action; }
+
+/* A program may capture a call anew and update the graph that it has (cudaGraphExecUpdate), which CUDA refuses where the nodes are others than they
+ * were: ours wait in the program's stream, and NCCL's for nothing of it. So it stays with the kind of kernel that its first capture had. */
+static uint32_t captured_action(const struct dyn_comm *comm, uint32_t base, int collective, int bucket) {
+  uint32_t first = ~comm->firstCaptured[collective][bucket];
+  if (first == UINT32_MAX || comm->forced || kind_in_graph(first) == kind_in_graph(base)) return base;
+  return dyn_is_ours(first) ? first : 0;
+}
+
 /* The action of the bucket's next call. The count belongs to the entry's id and not to the plan: a new plan that keeps
  * the id goes on with the trials. What goes into a graph stays there: no trial, and none is used up. NCCL's guide (Using
  * NCCL with CUDA Graphs) wants a call captured on all ranks or on none, so all ranks still choose alike. */
 static uint32_t coming_action(const struct dyn_comm *comm, int collective, int bucket) {
   uint8_t index = comm->plan.index[collective][bucket];
-  if (index == 0) return 0;
-  const struct dyn_entry *entry = &comm->plan.entries[index];
-  return comm->inGraph ? entry->base : uncaptured_action(comm, entry, collective, bucket);
+  if (DYN_RARELY(comm->inGraph)) return captured_action(comm, index == 0 ? 0 : comm->plan.entries[index].base, collective, bucket);
+  return index == 0 ? 0 : uncaptured_action(comm, &comm->plan.entries[index], collective, bucket);
 }
 
 /* The same, and the call counts. Trials are timed one by one, whatever is sampled besides: all but an entry's first call,
@@ -266,7 +287,10 @@ static __attribute__((noinline)) void tell(struct dyn_comm *comm, int collective
   if (dyn_is_ours(action) || dyn_nccls(collective) == DYN_ALL_TO_ALL) dyn_tell_kernel(comm, seq, collective, bytes, action);
   /* Where events time calls, none of NCCL's is looked at but while the communicator is sampled (dyn_wanted). */
   if (comm->hasProfiler && (comm->sampling || !dyn_timed_by_events(comm))) dyn_decision_note(comm, seq, collective, bytes, action);
-  if (comm->inGraph && bytes && (unsigned)collective < DYN_NUM_COLLECTIVES) dyn_tell_captured(comm, seq, collective, bytes, action);
+  if (!comm->inGraph || !bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return;
+  uint32_t *first = &comm->firstCaptured[collective][dyn_bucket_of(bytes)];
+  if (*first == 0) *first = ~action;
+  dyn_tell_captured(comm, seq, collective, bytes, action);
 }
 
 /* A call is decided, and it counts; of most nobody asks. */
@@ -374,6 +398,7 @@ static uint32_t choose_registered(struct dyn_comm *comm, int collective, uint64_
 static bool may_be_ours(const struct dyn_comm *comm, int collective, int bucket) {
   uint8_t index = comm->plan.index[collective][bucket];
   const struct dyn_entry *entry = &comm->plan.entries[index];
+  if (comm->firstCaptured[collective][bucket] != 0 && dyn_is_ours(~comm->firstCaptured[collective][bucket])) return true;
   return index != 0 && (dyn_is_ours(entry->base) || dyn_is_ours(uncaptured_action(comm, entry, collective, bucket)));
 }
 

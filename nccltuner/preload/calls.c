@@ -238,7 +238,7 @@ AROUND(ncclCommAbort, (ncclComm_t comm), (dyn_device_goes(comm, true), dyn_comm_
 /* NCCL refuses flags that it does not know: nothing has ended then. */
 #define REVOKE_DEFAULT 0 /* NCCL_REVOKE_DEFAULT */
 AROUND(ncclCommRevoke, (ncclComm_t comm, int revokeFlags), if (revokeFlags == REVOKE_DEFAULT) dyn_device_revokes(comm), if (result == 0 || result == IN_PROGRESS) dyn_device_revoked(comm), comm, revokeFlags)
-AROUND(ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags), (void)0,
+AROUND(ncclCommWindowRegister, (ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int winFlags), dyn_gathers_window(comm),
        dyn_window_comes(comm, buff, size, (void **)win, winFlags, result), comm, buff, size, win, winFlags)
 AROUND(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t win), dyn_window_goes(comm, win), (void)0, comm, win)
 /* NCCL knows nothing of a peer whose death our kernels found. */

@@ -54,6 +54,7 @@ struct dyn_gathers *dyn_gathers_take(const void *comm) {
     atomic_store(&all[i].root, DYN_NO_ROOT);
     atomic_store(&all[i].pending, 0);
     atomic_store(&all[i].averages, false);
+    atomic_store(&all[i].windows, false);
     all[i].inThread = false;
     atomic_store(&all[i].comm, (uintptr_t)comm);
     if (i == n) atomic_store(&used, n + 1);
@@ -78,6 +79,7 @@ void dyn_gathers_made(struct dyn_gathers *of, const void *comm) {
   if (is == 0 || is == (uintptr_t)comm) return;
   pthread_mutex_lock(&lock);
   differs = true;
+  atomic_store(&of->windows, true);
   atomic_store(&of->root, DYN_ROOTS);
   pthread_mutex_unlock(&lock);
   dyn_gathers_lost(of);
@@ -133,6 +135,11 @@ void dyn_gathers_average(const void *comm, bool inGroup) {
   if (of == NULL) return;
   if (!inGroup) atomic_store(&of->averages, true);
   else of->averaging = true, join(of);
+}
+
+void dyn_gathers_window(const void *comm) {
+  struct dyn_gathers *of = find(comm);
+  if (of != NULL) atomic_store(&of->windows, true);
 }
 
 void dyn_gathers_ends(bool simulated) {

@@ -6,7 +6,8 @@
  * collectives stands in one group with them has to be, as with any two of a communicator (device.h).
  *
  * And whether an AllReduce of the communicator has averaged numbers: NCCL takes it for one that its device kernels have, and fails
- * (plugin/everywhere.h). From that call on, or the group that has it, which is the same on all ranks, the plugin lets it have none.
+ * (plugin/everywhere.h). From that call on, or the group that has it, which is the same on all ranks, the plugin lets it have none. And whether
+ * the communicator has had a window, with which it is asked about device kernels that it has not been asked about before.
  */
 #ifndef DYN_GATHERS_H
 #define DYN_GATHERS_H
@@ -26,6 +27,7 @@ struct dyn_gathers {
   atomic_bool inGroup;   /* of a thread, which alone uses the communicator then */
   atomic_bool gathers;   /* likewise, which has an AllGather of it */
   atomic_bool averages;  /* a call of it has */
+  atomic_bool windows;   /* the program has called for a window of it */
   bool averaging;        /* the group has one that does: of the thread that is in it */
   bool inThread;         /* a call of the program's has made it in its own thread: so it blocks, and NCCL asks about it within our calls, or about what a group has */
   struct dyn_gathers *next;
@@ -38,6 +40,8 @@ static inline bool dyn_gathers_broadcasts(const struct dyn_gathers *of) { return
 static inline bool dyn_gathers_grouped(const struct dyn_gathers *of) { return atomic_load_explicit(&of->gathers, memory_order_relaxed); }
 
 static inline bool dyn_gathers_averages(const struct dyn_gathers *of) { return atomic_load_explicit(&of->averages, memory_order_relaxed); }
+
+static inline bool dyn_gathers_windows(const struct dyn_gathers *of) { return atomic_load_explicit(&of->windows, memory_order_relaxed); }
 
 /* For the plugin. of: of the communicator that is being made now, in which NCCL keeps the tuner's context at inside; NULL: it is not known which
  * it is, or there is no room. over: it is gone. */
@@ -66,6 +70,8 @@ void dyn_gathers_broadcast(const void *comm, int root);
 void dyn_gathers_gather(const void *comm);
 /* Before an AllReduce that averages floats. */
 void dyn_gathers_average(const void *comm, bool inGroup);
+/* Before ncclCommWindowRegister, whatever becomes of it: it is collective, and in one order with the communicator's calls. */
+void dyn_gathers_window(const void *comm);
 /* The outermost group is about to end: what it has NCCL asks about now, unless it is only simulated, which a rank may do by itself. */
 void dyn_gathers_ends(bool simulated);
 /* The outermost group has ended, with that ncclResult_t; and NCCL says of a communicator, when asked behind that group, that nothing is under

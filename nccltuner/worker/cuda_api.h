@@ -45,10 +45,12 @@ enum {
   CUDA_ERROR_STREAM_CAPTURE_UNMATCHED = 903,
   CUDA_ERROR_STREAM_CAPTURE_ISOLATION = 905,
   CUDA_ERROR_CAPTURED_EVENT = 907,
+  CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE = 910,
 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_EVENT_DEFAULT = 0, CU_EVENT_DISABLE_TIMING = 2 };
 enum { CU_EVENT_WAIT_DEFAULT = 0, CU_EVENT_WAIT_EXTERNAL = 1 };
+enum { CU_GRAPH_EXEC_UPDATE_SUCCESS = 0, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED = 2 };
 enum { CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1, CU_GRAPH_USER_OBJECT_MOVE = 1 };
 enum { CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
 enum { CU_GRAPH_NODE_TYPE_KERNEL = 0, CU_GRAPH_NODE_TYPE_EMPTY = 5, CU_GRAPH_NODE_TYPE_WAIT_EVENT = 6, CU_GRAPH_NODE_TYPE_EVENT_RECORD = 7 };
@@ -68,6 +70,7 @@ typedef struct { /* CUDA_KERNEL_NODE_PARAMS_v2 */
 } CUDA_KERNEL_NODE_PARAMS;
 
 typedef struct { unsigned char from_port, to_port, type, reserved[5]; } CUgraphEdgeData; /* from 12.3 on */
+typedef struct { int result; CUgraphNode errorNode, errorFromNode; } CUgraphExecUpdateResultInfo;
 
 /* X(symbol, arguments): the symbol's name as the driver exports it; the versioned ones have other arguments without. */
 #define CUDA_FUNCTIONS(X) \

@@ -111,7 +111,7 @@ func (f *forcer) force(g group, collective actions.Collective, bytes int, a acti
 func TestForcedChoices(t *testing.T) {
 	for _, ranks := range []int{2, 4} {
 		env, dir := pluginEnv(t)
-		g := startGroup(t, ranks, sameEnv(append(env, "FAKEGPU_TABLE="+writeTable(t, ranks, 1))...))
+		g := startGroup(t, ranks, sameEnv(append(env, "DYNAMICCL_FORCED=1", "FAKEGPU_TABLE="+writeTable(t, ranks, 1))...))
 		hash := g.init()[0].CommHash
 		f := newForcer(t, dir, ranks)
 		if want := "comm-" + hash + ".shm"; f.record.Name() != want {
@@ -177,7 +177,7 @@ func (f *forcer) ran(what string, n int, want actions.Action) {
 func TestWatchedCapture(t *testing.T) {
 	const bytes, calls = 65536, 10
 	env, dir := pluginEnv(t)
-	g := startGroup(t, 2, sameEnv(append(env, "DYNAMICCL_KERNEL_EVENTS=1", "DYNAMICCL_NO_GRAPHS=1", "FAKEGPU_TABLE="+writeTable(t, 2, 1), "LD_PRELOAD="+build+"/libnccl.so.2")...))
+	g := startGroup(t, 2, sameEnv(append(env, "DYNAMICCL_FORCED=1", "DYNAMICCL_KERNEL_EVENTS=1", "DYNAMICCL_NO_GRAPHS=1", "FAKEGPU_TABLE="+writeTable(t, 2, 1), "LD_PRELOAD="+build+"/libnccl.so.2")...))
 	g.init()
 	f := newForcer(t, dir, 2)
 	ring := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.LL, Channels: 8}

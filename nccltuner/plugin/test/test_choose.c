@@ -89,13 +89,22 @@ static void averages_need_division(void) {
   }
 }
 
+/* Asked by the plugin; 0: it does not say. */
+static int release = 22809; /* LL is the classic kernel */
+int ncclGetVersion(int *version);
+__attribute__((visibility("default"))) int ncclGetVersion(int *version) {
+  *version = release;
+  return 0;
+}
+
 /* Where any rank's NCCL may ask about an AllGather for broadcasts, it answers no number of channels there; elsewhere it does. */
 static void channels_of_broadcasts(void) {
   enum { ALL_GATHER = 2 };
   static const struct { const char *enabled; uint32_t flag; } envs[] = {{NULL, 0}, {"1", 0}, {"", 0}, {"0", DYN_RANK_ALONE_GATHERS}};
+  release = 0;
   for (size_t i = 0; i < sizeof envs / sizeof *envs; i++) {
     if (envs[i].enabled) setenv("NCCL_ALLGATHERV_ENABLE", envs[i].enabled, 1);
-    join(false); /* of an NCCL that does not say which it is */
+    join(false);
     check((comm->self->flags & DYN_RANK_ALONE_GATHERS) == envs[i].flag, "NCCL_ALLGATHERV_ENABLE=%s", envs[i].enabled);
     struct dyn_plan plan = one_entry(1, ACTION(1, 1, 32), 0, NULL);
     plan.index[ALL_GATHER][BUCKET] = 1;
@@ -215,22 +224,13 @@ static void user_veto(void) {
   setenv("NCCL_PROTO", "LL", 1);
   join(false);
   check(strstr(test_last_message(), "NCCL_PROTO=LL is set"), "message is '%s'", test_last_message());
-  check(comm->self->flags == (DYN_RANK_VETO | DYN_RANK_NO_PROFILER) && comm->record->veto == 1, "veto");
+  check(comm->self->flags == (DYN_RANK_VETO | DYN_RANK_NO_PROFILER | DYN_RANK_ALONE_GATHERS) && comm->record->veto == 1, "veto");
   publish(one_entry(1, trials[0], 0, NULL));
   for (int i = 0; i < 100; i++) expect(0, 0);
   check(comm->slot == 0, "a plan came into force");
 }
 
-/* Asked by the plugin; 0: it does not say. */
-static int release;
-int ncclGetVersion(int *version);
-__attribute__((visibility("default"))) int ncclGetVersion(int *version) {
-  *version = release;
-  return 0;
-}
-
 static void users_switches(void) {
-  release = 22809;
   setenv("DYNAMICCL_NO_EXPLORE", "true", 1);
   setenv("DYNAMICCL_FIXED_NUMERICS", "1", 1);
   setenv("DYNAMICCL_RUN", "00c0ffee00000001", 1);
@@ -247,7 +247,7 @@ static void users_switches_off(void) {
   setenv("DYNAMICCL_FIXED_NUMERICS", "", 1);
   setenv("NCCL_SYM_NOWIN_ENABLE", "0", 1);
   join(false);
-  check(comm->self->flags == DYN_RANK_NO_PROFILER && comm->self->run == 0, "flags are %x, run %lx", comm->self->flags,
+  check(comm->self->flags == (DYN_RANK_NO_PROFILER | DYN_RANK_ALONE_GATHERS) && comm->self->run == 0, "flags are %x, run %lx", comm->self->flags,
         (unsigned long)comm->self->run);
 }
 
@@ -264,7 +264,7 @@ static void no_id(void) {
   check(ncclTunerPlugin_v5.init(&other, 1, 4, 1, test_log, NULL, NULL) == 0 && other == a, "the id decides");
   check(ncclTunerPlugin_v4.init(4, 1, test_log, &other) == 0 && other == b && b->record, "v4 beside a profiler");
   check(ncclTunerPlugin_v4.init(3, 1, test_log, &other) == 0 && other != c, "another number of ranks");
-  check(b->self->rank == 0 && b->self->flags == 0, "what the profiler knows is in the record");
+  check(b->self->rank == 0 && b->self->flags == DYN_RANK_ALONE_GATHERS, "what the profiler knows is in the record");
 
   int algorithm = -7, protocol = -7, channels = -7;
   float costs[18] = {0};

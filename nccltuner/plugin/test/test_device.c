@@ -332,6 +332,7 @@ static void asks_twice_in_processes(void) {
 }
 
 #include "device_ranks.h"
+#include "device_windows.h"
 
 /* Where one rank's environment has it and another's has not, an LL would be the device kernel there and the classic one here: none runs it, by a
  * plan or by NCCL's own choice, and both make the same calls. */
@@ -380,6 +381,7 @@ int main(void) {
   run("averages have none", averages_have_none);
   run("averages without record", averages_without_record);
   run("wrong ones are let alone", wrong_ones_are_let_alone);
+  run("windows have NCCL's LL", windows_have_nccls_ll);
   run("ranks differ", ranks_differ);
   test_remove_directory();
   return 0;

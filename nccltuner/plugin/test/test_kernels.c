@@ -147,6 +147,56 @@ static void publish(void) {
   publisher_close(&daemon_);
 }
 
+/* A plan that has bases for three sizes, or, with the id 0, for none, comes into force. */
+static void publish_bases(uint32_t id, uint32_t first, uint32_t second, uint32_t third) {
+  const uint32_t bases[] = {first, second, third};
+  struct publisher daemon_;
+  struct dyn_plan plan;
+  meet();
+  if (rank == 0) {
+    plan_clear(&plan);
+    plan.numEntries = 4;
+    plan.sampleEvery = 1;
+    for (uint32_t i = 0; i < 3; i++) {
+      if (id != 0) plan.index[ALLREDUCE][BUCKET + i] = (uint8_t)(i + 1);
+      plan.entries[i + 1] = (struct dyn_entry){.id = id + i, .base = bases[i]};
+    }
+    CHECK(publisher_open(&daemon_, COMM_ID) && publisher_publish(&daemon_, &plan));
+    publisher_close(&daemon_);
+  }
+  meet();
+  for (int i = 0; i < 2 * DYN_EPOCH_CALLS; i++) one_call(BYTES, ONE_SHOT | BULK);
+}
+
+/* A captured call of that size: as it is looked for in a group, and as it runs. */
+static void captures(int size, uint32_t wants) {
+  size_t bytes = BYTES << size;
+  call = (struct dyn_preload_call){.depth = 1, .looked = true, .captured = true, .inGraph = true};
+  bool looked = choose(chooser, ALLREDUCE, bytes, DYN_ABLE_LOOK) != 0;
+  uint32_t action = choose(chooser, ALLREDUCE, bytes, ONE_SHOT | BULK);
+  CHECK(looked || action == 0, "%x is not looked for", action);
+  if (action == 0) action = test_call(tuner, ALLREDUCE, bytes, 0);
+  call = (struct dyn_preload_call){0};
+  CHECK(action == wants, "size %d: %x, want %x", size, action, wants);
+}
+
+/* A call stays with NCCL's kernels in graphs, or with ours, as when it was first captured: a graph may be updated, which CUDA refuses where the
+ * nodes are others. Where each choice is captured in turn it is what the plan says. */
+static void keeps_kinds(void) {
+  const bool forced = how == BOUNDED;
+  publish_bases(101, LSA(2, 16), ACTION(1, 1, 4), LSA(0, 8));
+  captures(0, LSA(2, 16)), captures(1, ACTION(1, 1, 4));
+  publish_bases(111, ACTION(1, 1, 4), LSA(0, 8), LSA(2, 16));
+  captures(0, forced ? ACTION(1, 1, 4) : LSA(2, 16)), captures(1, forced ? LSA(0, 8) : 0), captures(2, LSA(2, 16));
+  CHECK(one_call(BYTES, ONE_SHOT | BULK) == ACTION(1, 1, 4) && one_call(2 * BYTES, ONE_SHOT | BULK) == LSA(0, 8), "what goes into no graph");
+  publish_bases(121, LSA(0, 8), ACTION(1, 2, 16), 0);
+  captures(0, LSA(0, 8)), captures(1, ACTION(1, 2, 16)), captures(2, forced ? 0 : LSA(2, 16));
+  publish_bases(131, 0, 0, LSA(0, 4));
+  captures(0, forced ? 0 : LSA(2, 16)), captures(1, 0), captures(2, LSA(0, 4));
+  publish_bases(0, 0, 0, 0);
+  captures(0, forced ? 0 : LSA(2, 16)), captures(1, 0), captures(2, forced ? 0 : LSA(2, 16));
+}
+
 static void rank_main(void) {
   struct rig profiler;
   join(&profiler);
@@ -200,6 +250,7 @@ static void rank_main(void) {
     call = (struct dyn_preload_call){0};
     CHECK(one_call(BYTES / 8, ONE_SHOT | BULK) == LSA(0, 8) && choose(chooser, ALLREDUCE, BYTES / 8, DYN_ABLE_LOOK) == 0);
   }
+  if (choose != NULL && how <= BOUNDED) keeps_kinds();
   shared->named[rank] = comm->self->marks[ALLREDUCE + 4][BUCKET - 1];
   CHECK(comm->epoch == (comm->seq - 1) / DYN_EPOCH_CALLS, "epoch %d after %d calls", (int)comm->epoch, (int)comm->seq);
   meet();
@@ -221,6 +272,7 @@ static void play(enum how which) {
     alarm(60);
     setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
     if (rank == 2) setenv("NCCL_MAX_CTAS", "7", 1);
+    if (how == BOUNDED) setenv("DYNAMICCL_FORCED", "1", 1);
     if (rank == 1 && how == BOUNDED) setenv("NCCL_MAX_NRINGS", "3", 1), setenv("NCCL_MAX_NCHANNELS", "5", 1);
     if (rank == 2 && how == BOUNDED) setenv("NCCL_MAX_NRINGS", "0", 1);
     if (how == SWITCHED_OFF && rank == 0) setenv("DYNAMICCL_NO_KERNELS", "1", 1);

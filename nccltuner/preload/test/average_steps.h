@@ -45,4 +45,32 @@ static void averages(void) {
   CHECK(token != NULL && !dyn_gathers_averages(token), "of another communicator");
 }
 
+static int refuses(void) { return 4; } /* ncclInvalidArgument */
+static bool windowAsked;
+static int finds_window(void) { return windowAsked = dyn_gathers_windows(token), 0; }
+
+/* Whether the program has called for a window of the communicator, from before that call on and for good, whatever has become of it. */
+static void registers(void) {
+  void *window = NULL;
+  prepare();
+  madeComm[0] = 0;
+  make_one(meets_plugin, 0, 0);
+  fake->inside = succeed;
+  CHECK(token != NULL && !dyn_gathers_windows(token));
+  CHECK(find("ncclCommWindowRegister")(OTHER_COMM, 4096, 4096, (uintptr_t)&window, 1, 0, 0, 0, 0) == 0 && !dyn_gathers_windows(token));
+  fake->inside = finds_window;
+  windowAsked = false;
+  CHECK(find("ncclCommWindowRegister")(COMM, 4096, 4096, (uintptr_t)&window, 1, 0, 0, 0, 0) == 0 && windowAsked);
+  fake->inside = succeed;
+  find("ncclCommWindowDeregister")(COMM, 4096, 0, 0, 0, 0, 0, 0, 0);
+  CHECK(dyn_gathers_windows(token));
+  preload->gathers->over(token);
+  madeComm[0] = 0;
+  make_one(meets_plugin, 0, 0);
+  fake->inside = refuses;
+  CHECK(token != NULL && !dyn_gathers_windows(token), "of another communicator");
+  CHECK(find("ncclCommWindowRegister")(COMM, 4096, 4096, (uintptr_t)&window, 1, 0, 0, 0, 0) == 4 && dyn_gathers_windows(token));
+  fake->inside = succeed;
+}
+
 #endif

@@ -318,6 +318,7 @@ static void strangers(void) {
   split(0, &childPlace, 0);
   fake->inside = succeed;
   CHECK(token != NULL && dyn_gathers_broadcasts(token), "it may be about broadcasts at any time");
+  CHECK(dyn_gathers_windows(token) && !dyn_gathers_windows(parent), "and have windows");
   group_start();
   for (int i = 0; i < 2; i++) broadcast(i, 8, CHILD, false), broadcast(i, 8, TWIN, false);
   group_end();

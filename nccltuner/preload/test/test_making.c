@@ -366,6 +366,7 @@ int main(int argc, char **argv) {
   play("unblocked", 2, unblocked);
   play("broadcasts", 2, broadcasts);
   play("averages", 2, averages);
+  play("registers", 2, registers);
   play("gathers", 2, gathers);
   play("families", 2, families);
   play("strangers", 2, strangers);

@@ -132,14 +132,18 @@ static void reset(void) {
   meet();
 }
 
-/* A graph of a call, replayed; late: how long this rank comes late for the last replay, us. */
-static CUgraphExec replay(struct step *s, CUgraph *graph, unsigned late) {
-  CUgraphExec exec;
+static CUgraph graph_of(struct step *s) {
+  CUgraph graph;
   CHECK(cuda.cuStreamBeginCapture_v2(streams[0], CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == 0);
   capturing = true;
   make_call(s, 0, s->seed);
   capturing = false;
-  CHECK(cuda.cuStreamEndCapture(streams[0], graph) == 0 && cuda.cuGraphInstantiateWithFlags(&exec, *graph, 0) == 0);
+  CHECK(cuda.cuStreamEndCapture(streams[0], &graph) == 0);
+  return graph;
+}
+
+/* late: how long this rank comes late for the last one, us. */
+static void launch(struct step *s, CUgraphExec exec, unsigned late) {
   for (int i = 0; i < 3; i++) {
     s->seed = random_of(s->seed);
     fill(s, 0);
@@ -150,6 +154,14 @@ static CUgraphExec replay(struct step *s, CUgraph *graph, unsigned late) {
     if (i < 2) compare(s, 0, true);
     meet();
   }
+}
+
+/* A graph of a call, replayed. */
+static CUgraphExec replay(struct step *s, CUgraph *graph, unsigned late) {
+  CUgraphExec exec;
+  *graph = graph_of(s);
+  CHECK(cuda.cuGraphInstantiateWithFlags(&exec, *graph, 0) == 0);
+  launch(s, exec, late);
   return exec;
 }
 
@@ -175,6 +187,49 @@ static void graphs(void) {
     meet();
     if (n < 4 && !before) CHECK(join() == NULL, "memory of a graph that may be replayed");
     if (!before) CHECK(cuda.cuGraphExecDestroy(exec) == 0 && (n & 2 || cuda.cuGraphDestroy(graph) == 0));
+    wait_for_all();
+    CHECK(has_mib() == has, "%u MiB, before %u", has_mib(), has);
+  }
+}
+
+/* An executable graph that is updated to another graph of the communicator's, also while it is under way, and all of whose graphs are gone; one of a
+ * clone: it has the memory as long as it may be launched, and what it had before it was updated is counted no more. */
+static void updated(void) {
+  begin_room(MIB);
+  CUresult (*update)(CUgraphExec, CUgraph, CUgraphExecUpdateResultInfo *) = dlsym(dlopen(driverPath, RTLD_NOW), "cuGraphExecUpdate_v2");
+  CUresult (*clone)(CUgraph *, CUgraph) = dlsym(dlopen(driverPath, RTLD_NOW), "cuGraphClone");
+  unsigned has = has_mib();
+  for (unsigned n = 0; n < 20; n++) {
+    struct step s = {.collective = ALL_REDUCE, .count = 700, .stream = streams[0], .action = LSA(0, 2), .seed = n}, then = {.collective = ALL_REDUCE, .count = 5000, .stream = streams[0], .action = LSA(2, 3), .seed = n};
+    CUgraph graph, other;
+    CUgraphExec exec, second;
+    CUgraphExecUpdateResultInfo info;
+    if (n > 0) CHECK((lsa = join()) != NULL, "communicator %u", n);
+    asked = 0;
+    bind_lsa();
+    exec = replay(&s, &graph, rank == 1 ? 20000 : 0);
+    for (unsigned i = 0; i <= n % 3; i++) { /* the last replay is under way */
+      CHECK(cuda.cuGraphDestroy(graph) == 0);
+      graph = graph_of(&then);
+      CHECK(update(exec, graph, &info) == 0 && info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS);
+      wait_for_all();
+      launch(&then, exec, 0);
+      wait_for_all();
+    }
+    CHECK(clone(&other, graph) == 0 && cuda.cuGraphDestroy(graph) == 0 && cuda.cuGraphInstantiateWithFlags(&second, other, 0) == 0);
+    CHECK(cuda.cuGraphDestroy(other) == 0);
+    launch(&then, second, 0);
+    wait_for_all();
+    if (n & 1) CHECK(cuda.cuGraphExecDestroy(exec) == 0);
+    CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
+    leave(lsa);
+    meet();
+    CHECK(join() == NULL, "memory of a graph that may be replayed");
+    CHECK(cuda.cuGraphExecDestroy(n & 1 ? second : exec) == 0);
+    if (!(n & 1)) {
+      CHECK(join() == NULL, "memory of a clone that may be replayed");
+      CHECK(cuda.cuGraphExecDestroy(second) == 0);
+    }
     wait_for_all();
     CHECK(has_mib() == has, "%u MiB, before %u", has_mib(), has);
   }
@@ -319,6 +374,7 @@ int main(int argc, char **argv) {
   play("differ", 2, differ);
   play("reset", 2, reset);
   play("graphs", 2, graphs);
+  play("updated", 2, updated);
   play("beside", 2, beside);
   play("invalid", 2, invalid);
   play("threads", 2, threads);
