@@ -162,6 +162,7 @@ struct dyn_rank {
 
 #define DYN_RANK_SEES_AVERAGES 65536 /* with DYN_RANK_DEVICE_LL: it knows whether an AllReduce of the program's has averaged. Written when it joins */
 #define DYN_RANK_SEES_WINDOWS 131072 /* it knows whether the program has registered memory with the communicator; from NCCL 2.29.2 to 2.30 on one node. Written when it joins */
+#define DYN_RANK_NEW_GRAPHS 262144 /* DYNAMICCL_NEW_GRAPHS: its program updates no CUDA graph. Written when it joins */
 #define DYN_RANK_SHARES_LL 32768 /* NCCL_SINGLE_PROC_MEM_REG_ENABLE: what DYN_RANK_DEVICE_LL says holds where ranks share a process, too. Written when it joins */
 
 /* What connects the ranks of a communicator (plugin/transport.h). */

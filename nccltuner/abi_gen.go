@@ -74,6 +74,7 @@ const (
 	RankSeesGathers         = 16384  // with it: while NCCL asks about an AllGather, the preload library knows whether it has seen its call. Written when it joins
 	RankSeesAverages        = 65536  // with DYN_RANK_DEVICE_LL: it knows whether an AllReduce of the program's has averaged. Written when it joins
 	RankSeesWindows         = 131072 // it knows whether the program has registered memory with the communicator; from NCCL 2.29.2 to 2.30 on one node. Written when it joins
+	RankNewGraphs           = 262144 // DYNAMICCL_NEW_GRAPHS: its program updates no CUDA graph. Written when it joins
 	RankSharesLl            = 32768  // NCCL_SINGLE_PROC_MEM_REG_ENABLE: what DYN_RANK_DEVICE_LL says holds where ranks share a process, too. Written when it joins
 	TransportUnknown        = 0
 	TransportNvlink         = 1 // one node, every GPU of it reaches every other one by NVLink

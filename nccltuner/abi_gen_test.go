@@ -198,6 +198,7 @@ var abiInts = map[string]uint64{
 	"DYN_RANK_SEES_GATHERS":             RankSeesGathers,
 	"DYN_RANK_SEES_AVERAGES":            RankSeesAverages,
 	"DYN_RANK_SEES_WINDOWS":             RankSeesWindows,
+	"DYN_RANK_NEW_GRAPHS":               RankNewGraphs,
 	"DYN_RANK_SHARES_LL":                RankSharesLl,
 	"DYN_TRANSPORT_UNKNOWN":             TransportUnknown,
 	"DYN_TRANSPORT_NVLINK":              TransportNvlink,

@@ -20,6 +20,9 @@ const DirVariable = "DYNAMICCL_DIR"
 // ForcedVariable is set for ranks that `calibrate` or `sweep` tells what to run: none of them misses a daemon.
 const ForcedVariable = "DYNAMICCL_FORCED"
 
+// NewGraphsVariable is set for ranks that capture their calls anew and update no graph: what was captured with NCCL's kernels may go to ours.
+const NewGraphsVariable = "DYNAMICCL_NEW_GRAPHS"
+
 // runtimeVariable names the user's runtime directory (XDG base directory specification).
 const runtimeVariable = "XDG_RUNTIME_DIR"
 

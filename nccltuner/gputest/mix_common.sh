@@ -113,6 +113,7 @@ MIX_DATE=$(date -u +%FT%TZ)
 MIX_COMMIT=${MIX_COMMIT:-$(git -C "$root" describe --always --dirty 2>/dev/null || echo unknown)}
 export MIX_DRIVER MIX_DATE MIX_COMMIT
 export DYNAMICCL_DIR=$tmp/run NCCL_TUNER_PLUGIN=$plugin
+export DYNAMICCL_NEW_GRAPHS=1 # it captures anew and updates no graph: ours are to be in some
 export NCCL_SET_STACK_SIZE=${NCCL_SET_STACK_SIZE:-1} NCCL_SYM_NOWIN_ENABLE=${NCCL_SYM_NOWIN_ENABLE:-1} # as `run` has them: decisions 2.6 and 2.5
 export NCCL_PROFILER_PLUGIN=$root/lib/libnccl-profiler-dynamiccl.so
 export NCCL_NVLS_ENABLE=0 NCCL_DEBUG=${NCCL_DEBUG:-WARN} LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

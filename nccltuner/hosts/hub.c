@@ -155,7 +155,7 @@ static void miss(const struct dyn_hub *hub, struct dyn_hub_comm *c, uint64_t now
 /* One rank's flags bind all, but for what all must have. Marks: as all have them; where they differ, or one is missing in what another one has
  * seen, nothing can be had. */
 static void add_word(struct dyn_hosts_word *all, const struct dyn_hosts_word *one, bool first) {
-  const uint32_t shared = DYN_HUB_MUTATE == DYN_HUB_MUTATE_GATHERS ? DYN_RANK_EVENT_TIMED : DYN_RANK_EVENT_TIMED | DYN_RANK_ALONE_GATHERS, each = DYN_MARKS_GIN; /* each: a rank may be active alone, which is nothing to NCCL's choices */
+  const uint32_t shared = DYN_HUB_MUTATE == DYN_HUB_MUTATE_GATHERS ? DYN_RANK_EVENT_TIMED : DYN_RANK_EVENT_TIMED | DYN_RANK_ALONE_GATHERS | DYN_RANK_NEW_GRAPHS, each = DYN_MARKS_GIN; /* each: a rank may be active alone, which is nothing to NCCL's choices */
   if (first) {
     *all = *one;
     return;

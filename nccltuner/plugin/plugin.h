@@ -100,7 +100,7 @@ struct dyn_comm {
   uint64_t heartbeatEpoch; /* epoch at which the heartbeat last moved */
   struct dyn_place places[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS];
   bool forced;         /* a rank of `calibrate` or `sweep`: each choice is captured in turn, and buffers lie in windows or do not, send and receive alike */
-  uint32_t firstCaptured[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* the complement of what the first call that went into a graph ran; 0: none has */
+  bool capturedNccls[DYN_NUM_COLLECTIVES][DYN_NUM_BUCKETS]; /* a call went into a graph with a kernel of NCCL's */
   uint32_t refused[DYN_NUM_COLLECTIVES - DYN_FIRST_REGISTERED][DYN_NUM_BUCKETS]; /* marks of names that NCCL did not take */
   struct dyn_plan plan;    /* private copy of the plan in force */
   struct dyn_decision decisions[DYN_NUM_DECISIONS]; /* by seq % DYN_NUM_DECISIONS */

@@ -271,6 +271,7 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (comm->hasProfiler) self->flags |= dyn_timing_flags(comm);
   if (dyn_switched_on("DYNAMICCL_NO_EXPLORE")) self->flags |= DYN_RANK_NO_EXPLORE;
   if (dyn_switched_on("DYNAMICCL_FIXED_NUMERICS")) self->flags |= DYN_RANK_FIXED_NUMERICS;
+  if (dyn_switched_on("DYNAMICCL_NEW_GRAPHS")) self->flags |= DYN_RANK_NEW_GRAPHS;
   if (nccl_is_on("NCCL_SYM_NOWIN_ENABLE")) self->flags |= DYN_RANK_DEVICE_LL;
   if (nccl_is_on("NCCL_SINGLE_PROC_MEM_REG_ENABLE")) self->flags |= DYN_RANK_SHARES_LL;
   if (preload_of(comm)) self->flags |= DYN_RANK_SIMULATES;

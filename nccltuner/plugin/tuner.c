@@ -167,15 +167,13 @@ static uint32_t uncaptured_action(const struct dyn_comm *comm, const struct dyn_
   return j - entry->skip < entry->numTrials ? entry->trials[j - entry->skip] : entry->base; /* one that is skipped wraps */
 }
 
-/* What a kernel is in a graph: NCCL's are one kind, whichever they are, and so are ours over load and store. */
-static uint32_t kind_in_graph(uint32_t action) { return !dyn_is_ours(action) ? DYN_PATH_COLLECTIVE : (action & 15) == DYN_PATH_LSA ? DYN_PATH_LSA : action; }
-
 /* A program may capture a call anew and update the graph that it has (cudaGraphExecUpdate), which CUDA refuses where the nodes are others than they
- * were: ours wait in the program's stream, and NCCL's for nothing of it. So it stays with the kind of kernel that its first capture had. */
+ * were: ours wait in the program's stream, and NCCL's for nothing of it. So a call that was captured with NCCL's kernels stays with them, unless
+ * the program has said that it updates none. The other way round it goes to NCCL's as the plan says: who has fewer places by now, or whose
+ * steps are longer with ours, is not to have more graphs of them. */
 static uint32_t captured_action(const struct dyn_comm *comm, uint32_t base, int collective, int bucket) {
-  uint32_t first = ~comm->firstCaptured[collective][bucket];
-  if (first == UINT32_MAX || comm->forced || kind_in_graph(first) == kind_in_graph(base)) return base;
-  return dyn_is_ours(first) ? first : 0;
+  bool stays = comm->capturedNccls[collective][bucket] && dyn_is_ours(base) && !comm->forced && !dyn_everywhere(comm, DYN_RANK_NEW_GRAPHS);
+  return stays ? 0 : base;
 }
 
 /* The action of the bucket's next call. The count belongs to the entry's id and not to the plan: a new plan that keeps
@@ -288,8 +286,7 @@ static __attribute__((noinline)) void tell(struct dyn_comm *comm, int collective
   /* Where events time calls, none of NCCL's is looked at but while the communicator is sampled (dyn_wanted). */
   if (comm->hasProfiler && (comm->sampling || !dyn_timed_by_events(comm))) dyn_decision_note(comm, seq, collective, bytes, action);
   if (!comm->inGraph || !bytes || (unsigned)collective >= DYN_NUM_COLLECTIVES) return;
-  uint32_t *first = &comm->firstCaptured[collective][dyn_bucket_of(bytes)];
-  if (*first == 0) *first = ~action;
+  if (!dyn_is_ours(action)) comm->capturedNccls[collective][dyn_bucket_of(bytes)] = true;
   dyn_tell_captured(comm, seq, collective, bytes, action);
 }
 
@@ -398,7 +395,6 @@ static uint32_t choose_registered(struct dyn_comm *comm, int collective, uint64_
 static bool may_be_ours(const struct dyn_comm *comm, int collective, int bucket) {
   uint8_t index = comm->plan.index[collective][bucket];
   const struct dyn_entry *entry = &comm->plan.entries[index];
-  if (comm->firstCaptured[collective][bucket] != 0 && dyn_is_ours(~comm->firstCaptured[collective][bucket])) return true;
   return index != 0 && (dyn_is_ours(entry->base) || dyn_is_ours(uncaptured_action(comm, entry, collective, bucket)));
 }
 

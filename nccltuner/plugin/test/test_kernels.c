@@ -29,7 +29,7 @@
 #define REFUSED SYMMETRIC(DYN_SYMMETRIC_RS_LDMC_AG_STMC) /* by this NCCL */
 #define NCCLS 0xf0u /* how ran says of a call on registered memory that it is NCCL's default */
 
-enum how { ALL, BOUNDED, ONE_HAS_NO_NAMES, ONE_MISSES_WINDOWS, ONE_BINDS_LATE, ALL_BIND_LATE, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, NO_CTAS, NO_CTAS_EITHER, VETO };
+enum how { ALL, BOUNDED, NEW_GRAPHS, ONE_SAYS_NEW_GRAPHS, ONE_HAS_NO_NAMES, ONE_MISSES_WINDOWS, ONE_BINDS_LATE, ALL_BIND_LATE, ONE_REFUSES, ONE_CANNOT_OPEN, ONE_STAYS_AWAY, SWITCHED_OFF, NO_PEERS, NO_CTAS, NO_CTAS_EITHER, VETO };
 
 /* ---- what the parent sees ---- */
 
@@ -170,8 +170,9 @@ static void publish_bases(uint32_t id, uint32_t first, uint32_t second, uint32_t
 
 /* A captured call of that size: as it is looked for in a group, and as it runs. */
 static void captures(int size, uint32_t wants) {
+  static uint64_t number = 1000;
   size_t bytes = BYTES << size;
-  call = (struct dyn_preload_call){.depth = 1, .looked = true, .captured = true, .inGraph = true};
+  call = (struct dyn_preload_call){.depth = 1, .number = ++number, .looked = true, .captured = true, .inGraph = true};
   bool looked = choose(chooser, ALLREDUCE, bytes, DYN_ABLE_LOOK) != 0;
   uint32_t action = choose(chooser, ALLREDUCE, bytes, ONE_SHOT | BULK);
   CHECK(looked || action == 0, "%x is not looked for", action);
@@ -180,21 +181,21 @@ static void captures(int size, uint32_t wants) {
   CHECK(action == wants, "size %d: %x, want %x", size, action, wants);
 }
 
-/* A call stays with NCCL's kernels in graphs, or with ours, as when it was first captured: a graph may be updated, which CUDA refuses where the
- * nodes are others. Where each choice is captured in turn it is what the plan says. */
-static void keeps_kinds(void) {
-  const bool forced = how == BOUNDED;
+/* A call that was captured with NCCL's kernels stays with them in graphs: a graph may be updated, which CUDA refuses where the nodes are others. Where
+ * each choice is captured in turn, and where all ranks say that no graph is updated, it is what the plan says. */
+static void keeps_nccls(void) {
+  const bool free = how == BOUNDED || how == NEW_GRAPHS;
   publish_bases(101, LSA(2, 16), ACTION(1, 1, 4), LSA(0, 8));
   captures(0, LSA(2, 16)), captures(1, ACTION(1, 1, 4));
-  publish_bases(111, ACTION(1, 1, 4), LSA(0, 8), LSA(2, 16));
-  captures(0, forced ? ACTION(1, 1, 4) : LSA(2, 16)), captures(1, forced ? LSA(0, 8) : 0), captures(2, LSA(2, 16));
-  CHECK(one_call(BYTES, ONE_SHOT | BULK) == ACTION(1, 1, 4) && one_call(2 * BYTES, ONE_SHOT | BULK) == LSA(0, 8), "what goes into no graph");
-  publish_bases(121, LSA(0, 8), ACTION(1, 2, 16), 0);
-  captures(0, LSA(0, 8)), captures(1, ACTION(1, 2, 16)), captures(2, forced ? 0 : LSA(2, 16));
-  publish_bases(131, 0, 0, LSA(0, 4));
-  captures(0, forced ? 0 : LSA(2, 16)), captures(1, 0), captures(2, LSA(0, 4));
+  publish_bases(111, LSA(0, 8), LSA(0, 8), LSA(2, 16));
+  captures(0, LSA(0, 8)), captures(1, free ? LSA(0, 8) : 0), captures(2, LSA(2, 16));
+  CHECK(one_call(BYTES, ONE_SHOT | BULK) == LSA(0, 8) && one_call(2 * BYTES, ONE_SHOT | BULK) == LSA(0, 8), "what goes into no graph");
+  publish_bases(121, ACTION(1, 1, 4), ACTION(1, 2, 16), 0);
+  captures(0, ACTION(1, 1, 4)), captures(1, ACTION(1, 2, 16)), captures(2, 0);
+  publish_bases(131, LSA(0, 8), LSA(0, 8), LSA(0, 4));
+  for (int i = 0; i < 3; i++) captures(i, free ? LSA(0, i < 2 ? 8 : 4) : 0);
   publish_bases(0, 0, 0, 0);
-  captures(0, forced ? 0 : LSA(2, 16)), captures(1, 0), captures(2, forced ? 0 : LSA(2, 16));
+  for (int i = 0; i < 3; i++) captures(i, 0);
 }
 
 static void rank_main(void) {
@@ -250,7 +251,7 @@ static void rank_main(void) {
     call = (struct dyn_preload_call){0};
     CHECK(one_call(BYTES / 8, ONE_SHOT | BULK) == LSA(0, 8) && choose(chooser, ALLREDUCE, BYTES / 8, DYN_ABLE_LOOK) == 0);
   }
-  if (choose != NULL && how <= BOUNDED) keeps_kinds();
+  if (choose != NULL && how <= ONE_SAYS_NEW_GRAPHS) keeps_nccls();
   shared->named[rank] = comm->self->marks[ALLREDUCE + 4][BUCKET - 1];
   CHECK(comm->epoch == (comm->seq - 1) / DYN_EPOCH_CALLS, "epoch %d after %d calls", (int)comm->epoch, (int)comm->seq);
   meet();
@@ -273,6 +274,7 @@ static void play(enum how which) {
     setenv("NCCL_SYM_NOWIN_ENABLE", "1", 1);
     if (rank == 2) setenv("NCCL_MAX_CTAS", "7", 1);
     if (how == BOUNDED) setenv("DYNAMICCL_FORCED", "1", 1);
+    if (how == NEW_GRAPHS || (how == ONE_SAYS_NEW_GRAPHS && rank == 1)) setenv("DYNAMICCL_NEW_GRAPHS", "1", 1);
     if (rank == 1 && how == BOUNDED) setenv("NCCL_MAX_NRINGS", "3", 1), setenv("NCCL_MAX_NCHANNELS", "5", 1);
     if (rank == 2 && how == BOUNDED) setenv("NCCL_MAX_NRINGS", "0", 1);
     if (how == SWITCHED_OFF && rank == 0) setenv("DYNAMICCL_NO_KERNELS", "1", 1);
@@ -368,6 +370,8 @@ int main(void) {
   CHECK(shared->open == 0);
   without_kernels(ONE_STAYS_AWAY);
   play(BOUNDED);
+  play(NEW_GRAPHS);
+  play(ONE_SAYS_NEW_GRAPHS);
   CHECK(shared->open == RANKS);
   test_remove_directory();
   return 0;

@@ -72,7 +72,7 @@ func (a *arm) open(ctx context.Context, o *Options) (err error) {
 	if err != nil {
 		return err
 	}
-	environ = slices.Concat(environ, a.Environ)
+	environ = slices.Concat(environ, []string{nccltuner.NewGraphsVariable + "=1"}, a.Environ)
 	a.group, err = workers.Start(workers.Spec{Program: o.Worker, Ranks: o.Ranks, Comms: o.Comms, Nodes: o.Nodes, NodeDirs: dirs, CPUs: o.CPUs, NCCL: o.NCCL, MaxBytes: max(4096, slices.Max(o.Sizes)),
 		Registered: o.Buffers == sweep.BuffersRegistered, Environ: environ, Logs: a.folder})
 	if err != nil {
