@@ -21,6 +21,10 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
+/* A GPU must have no calls. Here they cost nothing that shows, and compiling without them takes a quarter longer. */
+#undef __forceinline__
+#define __forceinline__ inline
+
 struct Index { unsigned x; };
 extern thread_local Index threadIdx, blockIdx, blockDim, gridDim;
 void __syncthreads(); /* of the block */
