@@ -250,6 +250,7 @@ static void beside(void) {
     CHECK(find("ncclCommDestroy")(COMM, 0, 0, 0, 0, 0, 0, 0, 0) == 0);
     leave(lsa);
     CHECK(cuda.cuGraphExecDestroy(exec) == 0 && cuda.cuGraphDestroy(graph) == 0);
+    wait_for_all(); /* for what was under way keeps what a graph holds */
     lsa = first;
     asked = 0;
     bind_lsa();
