@@ -150,7 +150,7 @@ func (a *app) workerEnviron(setup launch.Setup, timed bool) []string {
 // ownSettings begin the names of our variables that change what is measured: which kernels there are, in how much memory, and who moves
 // what goes over sockets. Others say where a daemon is, what it does, or what is written where.
 var ownSettings = []string{"DYNAMICCL_NO_KERNELS", "DYNAMICCL_KERNEL", "DYNAMICCL_SCRATCH_", "DYNAMICCL_GIN", "DYNAMICCL_CARRIER", "DYNAMICCL_SOCKET_THREADS",
-	"DYNAMICCL_NO_DLSYM", "DYNAMICCL_NO_GRAPHS"}
+	"DYNAMICCL_NO_DLSYM", "DYNAMICCL_NO_GRAPHS", "DYNAMICCL_NEW_GRAPHS"}
 
 // settings are NCCL's variables, and ours, that change what is measured.
 func settings(environ []string) (all []string) {

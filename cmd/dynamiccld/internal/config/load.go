@@ -41,7 +41,7 @@ func SwitchedOn(getenv func(string) string, name string) bool {
 // otherEnv are variables of ours that are not settings of the daemon; ranks read most of them (docs/settings.md). Those of the carrier,
 // which develops, begin with carrierPrefix.
 var otherEnv = []string{EnvPrefix + "CONFIG", EnvPrefix + "CHAIN_PROFILER", EnvPrefix + "RUN", NoGraphsVariable, KernelEventsVariable,
-	EnvPrefix + "NO_KERNELS", EnvPrefix + "NO_DLSYM", EnvPrefix + "KERNELS", EnvPrefix + "SCRATCH_MIB", EnvPrefix + "SCRATCH_TOTAL_MIB", EnvPrefix + "LATE_S", EnvPrefix + "COUNT_CALLS",
+	EnvPrefix + "NO_KERNELS", EnvPrefix + "NEW_GRAPHS", EnvPrefix + "NO_DLSYM", EnvPrefix + "KERNELS", EnvPrefix + "SCRATCH_MIB", EnvPrefix + "SCRATCH_TOTAL_MIB", EnvPrefix + "LATE_S", EnvPrefix + "COUNT_CALLS",
 	EnvPrefix + "GIN", EnvPrefix + "GIN_NET", EnvPrefix + "GIN_WAIT_S", EnvPrefix + "GIN_PEER_WAIT_S", EnvPrefix + "GIN_KERNELS", EnvPrefix + "SOCKET_THREADS", EnvPrefix + "HOSTS",
 	EnvPrefix + "QUIET"}
 

@@ -12,6 +12,7 @@ var rankEnv = map[string]struct {
 	is   func(value string) bool
 }{
 	NoGraphsVariable:                {"true or false", isSwitch},
+	EnvPrefix + "NEW_GRAPHS":        {"true or false", isSwitch},
 	KernelEventsVariable:            {"true or false", isSwitch},
 	EnvPrefix + "NO_KERNELS":        {"true or false", isSwitch},
 	EnvPrefix + "QUIET":             {"true or false", isSwitch},
