@@ -18,10 +18,7 @@ import (
 // whatever is left out must be found.
 func TestGINFindsPlantedMistakes(t *testing.T) {
 	t.Parallel()
-	object := filepath.Join(t.TempDir(), "test_gin.o") // the same for all of them
-	if out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("CC"), "gcc"), "-std=gnu11", "-D_GNU_SOURCE", "-w", "-I", "../../kernels/host", "-c", "-o", object, "../preload/test/test_gin.c").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	object := ginTest(t)
 	for _, m := range []struct{ file, is, mistake, what string }{
 		{"gin_versions.c", ".ginType = wants->type", ".ginType = DYN_NCCL_GIN_ANY", "backends"},
 		{"gin_versions.c", ".ginConnectionType = DYN_NCCL_GIN_FULL,", "", "backends"},
@@ -37,7 +34,6 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 		{"gin_run.c", "gaveUp && atomic_load(&gin->each[i].proven)", "gaveUp", "late"},
 		{"gin_run.c", "words != NULL && atomic_load(&gin->each[i].proven)", "words != NULL", "late"},
 		{"gin.c", "seconds == 0 ? UINT64_MAX", "seconds == 0 ? step_seconds() * UINT64_C(1000000000)", "late"},
-		{"gin.c", "gin->lateS = 4 * at_most(PROBE_S);", "", "backends"},
 		{"gin.c", "&self->ginSecond", "&self->gin", "backends"},
 		{"gin.c", "granted |= came != UNGRANTED;", "granted = came != UNGRANTED;", "backends"},
 		{"gin.c", "&& gin->each[i].state.backend == backend", "", "backends"},
@@ -113,6 +109,21 @@ func TestGINFindsPlantedMistakes(t *testing.T) {
 	}
 }
 
+// A rank that has heard all gives up before the others have waited in vain, if it is not itself the late one: nothing of this package runs beside it.
+func TestGINWaitsForRanksThatWaitInVain(t *testing.T) {
+	findsGINMistake(t, ginTest(t), "gin.c", "gin->lateS = 4 * at_most(PROBE_S);", "", "backends")
+}
+
+// ginTest is test_gin's object, the same for all mistakes.
+func ginTest(t *testing.T) string {
+	t.Helper()
+	object := filepath.Join(t.TempDir(), "test_gin.o")
+	if out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("CC"), "gcc"), "-std=gnu11", "-D_GNU_SOURCE", "-w", "-I", "../../kernels/host", "-c", "-o", object, "../preload/test/test_gin.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return object
+}
+
 // findsGINMistake links test_gin, which is object, with a source in which text stands for what is there once, and runs it.
 func findsGINMistake(t *testing.T, object, file, is, mistake, what string) {
 	const host = "../../kernels/host"
@@ -139,7 +150,7 @@ func findsGINMistake(t *testing.T, object, file, is, mistake, what string) {
 		t.Fatal(err)
 	}
 	var said string
-	for range 3 { // a wait that is too short shows only where another rank is late enough
+	for range 6 { // a wait that is too short shows only where another rank is late enough
 		run := testbuild.Command(ctx, program, filepath.Join(build, "libcuda.so.1"), filepath.Join(build, "libnccl.so.2"), what)
 		run.Env = []string{"GIN_CARRIER=" + filepath.Join(testbuild.Objects(build, "../preload"), "test", "libnccl-net-dynamiccl-carrier.so"), "TMPDIR=" + dir, "FAKEGPU_DIR=" + dir, "FAKEGPU_TABLE=" + full, "TEST_ALARM_S=25"}
 		out, err := run.CombinedOutput()
