@@ -78,7 +78,7 @@ type joiner struct {
 	missing    uint64  // bit r: rank r was missing in all of them
 	// Of the call that was completed last, host's clock: the last rank's start, and the last end. 0: not known.
 	beganNs, endedNs int64
-	addedNs          state.Ns // what timing it has added to it, if it was
+	addedNs          state.Ns // what timing it has added to it
 	made             uint16   // and calls of its bucket so far,
 	counted          bool     // where that is known
 	slow             bool     // what it cost is not;
@@ -143,10 +143,7 @@ func (j *joiner) complete(now state.Ns, g *group) (o state.Observation, bad, don
 	if g.seen != g.needs {
 		return o, false, false
 	}
-	j.missInRow, j.beganNs, j.endedNs, j.addedNs = 0, 0, 0, 0
-	if g.events {
-		j.addedNs = eventsNs + earlyNs(g.bucket, g.ran)
-	}
+	j.missInRow, j.beganNs, j.endedNs, j.addedNs = 0, 0, 0, g.added()
 	j.made, j.counted, j.slow = g.made, g.events, g.slow
 	j.aggregated, j.differs, j.wished = g.bad && !g.differs, g.differs, g.wished
 	o = state.Observation{AtNs: now, Seq: g.seq, Action: g.action, Ran: g.ran, Bytes: g.bytes, Plan: g.plan, EntryCall: g.entryCall}

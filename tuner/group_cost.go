@@ -40,11 +40,19 @@ func (g *group) cost(o *state.Observation) flaw {
 		}
 	}
 	if g.events {
-		between := eventsNs + earlyNs(g.bucket, g.ran)
+		between := g.added()
 		o.SignalNs -= min(between, o.SignalNs*2/3)
 		o.CounterNs -= min(between, o.CounterNs*2/3)
 	}
 	return sound
+}
+
+// added is what timing it has added to the call.
+func (g *group) added() state.Ns {
+	if !g.events {
+		return 0
+	}
+	return eventsNs + earlyNs(g.bucket, g.ran)
 }
 
 // eventsNs is what lies between the two events of a timed call and is not there without them. Measured on 4x H200 over

@@ -12,6 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 arch=${1:-sm_90}
 [[ $arch == sm_* ]] || { echo "ARCH $arch: want sm_80, sm_90, sm_100, ..." >&2; exit 2; }
+mpi_too=${MPI:-0} mpi_too=${mpi_too#0}
 nvcc=$(.ci/cuda --only-get)
 home=${NCCL_HOME:-$(dirname "$nvcc")/../../nccl}
 make -s all carrier
@@ -42,7 +43,7 @@ if [ -n "${NCCL_TESTS:-}" ]; then
   ln -s "$home/include" .cache/gpu/nccl/include
   ln .cache/gpu/nccl/libnccl.so.2 .cache/gpu/nccl/lib
   # CUDA's runtime within them: where they run nobody need have it.
-  for mpi in 0 ${MPI:+1}; do
+  for mpi in 0 $mpi_too; do
     of=${mpi#0}
     MPI=$mpi BUILD_ONLY=1 MAKE_LIMIT=3600 ARCH=$arch BUILD=.cache/nccl-tests-$arch${of:+-mpi} NVCC=$nvcc CUDARTLIB=cudart_static NCCL_HOME=.cache/gpu/nccl NCCL_TESTS_BUILT="" \
       nccltuner/gputest/nccltests.sh
@@ -51,7 +52,7 @@ if [ -n "${NCCL_TESTS:-}" ]; then
 fi
 rm -r .cache/gpu/nccl
 git describe --always --dirty >.cache/gpu/commit
-carry=(bin/dynamiccld bin/dynamiccl-worker lib .cache/gpu ${MPI:+.cache/mpi})
+carry=(bin/dynamiccld bin/dynamiccl-worker lib .cache/gpu ${mpi_too:+.cache/mpi})
 du -shc "${carry[@]}" | sed 's/^/carry: /'
 [ -z "${PACK:-}" ] || tar -cf - "${carry[@]}" | xz -6 -T0 >"$PACK"
 cat <<'E3'

@@ -206,13 +206,9 @@ static bool nccl_is_on(const char *name) {
   return value && strtoll(value, NULL, 0) != 0; /* as NCCL reads it, src/misc/param.cc */
 }
 
-static bool broadcasts_alone(void) {
-  const char *value = getenv("NCCL_ALLGATHERV_ENABLE");
-  return value && *value && strtoll(value, NULL, 0) == 0; /* likewise */
-}
-
-static bool has_no_windows(void) {
-  const char *value = getenv("NCCL_WIN_ENABLE");
+/* Of what is on by itself. */
+static bool nccl_is_off(const char *name) {
+  const char *value = getenv(name);
   return value && *value && strtoll(value, NULL, 0) == 0; /* likewise */
 }
 
@@ -276,9 +272,9 @@ static bool register_rank(struct dyn_member *member, struct dyn_record *record, 
   if (nccl_is_on("NCCL_SINGLE_PROC_MEM_REG_ENABLE")) self->flags |= DYN_RANK_SHARES_LL;
   if (preload_of(comm)) self->flags |= DYN_RANK_SIMULATES;
   if (self->flags & DYN_RANK_EVENT_TIMED) self->flags |= DYN_RANK_TELLS_APART;
-  bool alone = dyn_alone_gathers(ncclVersion) || broadcasts_alone();
+  bool alone = dyn_alone_gathers(ncclVersion) || nccl_is_off("NCCL_ALLGATHERV_ENABLE");
   bool tells = !alone && dyn_tells_gathers(ncclVersion, nccl_is_on("NCCL_ENQUEUE_REARCH_ENABLE"));
-  bool device = fails_to_average(comm, ncclVersion), asked = dyn_asks_of_windows(comm, ncclVersion), none = asked && (comm->forced || has_no_windows()), windows = asked && !none;
+  bool device = fails_to_average(comm, ncclVersion), asked = dyn_asks_of_windows(comm, ncclVersion), none = asked && (comm->forced || nccl_is_off("NCCL_WIN_ENABLE")), windows = asked && !none;
   struct dyn_gathers *told = tells || device || windows ? gathers_of(comm) : NULL;
   if (tells) comm->gathers = told;
   if (device) comm->averages = told;
@@ -320,7 +316,7 @@ static bool joined_first(const struct dyn_comm *comm) { return comm->self == dyn
 /* Once a process: why nothing is chosen, though the plugin is there: no daemon, or one of another release. Not where the user decides, not where a daemon
  * has published already and died since: its plan goes on, and not where who started the process tells it what to run and is no daemon (`calibrate`). */
 static void miss_daemon(const struct dyn_comm *comm, const char *directory) {
-  if (__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED) || __atomic_load_n(&comm->record->newest, __ATOMIC_RELAXED) || getenv("DYNAMICCL_FORCED") != NULL)
+  if (__atomic_load_n(&comm->record->veto, __ATOMIC_RELAXED) || __atomic_load_n(&comm->record->newest, __ATOMIC_RELAXED) || comm->forced)
     return;
   int layout = dyn_daemon_layout(comm->log);
   bool first = joined_first(comm);
