@@ -7,7 +7,7 @@
  * --nodes: NCCL is told that ranks are on so many hosts (NCCL_HOSTID); ranks of different ones may share a GPU, where times say little. --check compares every element, --small with calls of few, in slots of 64 KiB and cells of 4, and with longer waits, for tools that make kernels slow; --time measures; both
  * without any. --trips: of the times only one put's, on one context, and copies' of as many bytes beside it. --traffic: so many messages from each rank to each other one on each context, of random sizes and kinds, every
  * byte compared when its signal is seen; --largest: of up to 2 to the power of so many bytes, 1 to 20 (13); --stops: senders and receivers stop now and then, for up to so long. --kill: the last rank is killed while there is traffic, and every other one has to
- * say so and to end within the bound of its waits. --series: single calls before and behind faults of the carrier's, into FILE
+ * say so within the bound of its waits, and to end. --series: single calls before and behind faults of the carrier's, into FILE
  * (CSV; TRIALS=100 of each, QUIET=120000 calls without any). --waits: what cudaDeviceSynchronize, cudaFree and their like take behind a put and on a GPU
  * without NCCL (WAITS=20 of each), and communicators that go (TEARDOWNS=5). --contexts: at most so many, if NCCL grants them (NCCL_GIN_NCONTEXTS, where it is set, goes before it).
  * --kernels: lib/dynamiccl-gin.fatbin, or -gin-2.32.3.fatbin, of which hierarchical kernels and AllToAllv are checked and timed, beside flat ones: where
@@ -29,6 +29,10 @@ struct Jobs {
   uint32_t messages;
   const char *series, *kernels = NCCL_VERSION_CODE == 22809 ? "lib/dynamiccl-gin.fatbin" : "lib/dynamiccl-gin-2.32.3.fatbin";
 };
+
+static double steadyUs() { /* one clock for all processes */
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 static void runRank(const Jobs &jobs) {
   GinLife life;
@@ -57,8 +61,9 @@ static void runRank(const Jobs &jobs) {
     const bool fine = runTraffic(k, life, b, jobs.messages, 1);
     if (jobs.kills) { /* nobody can be waited for any more */
       if (ginFaulty(life)) printFailed(life.why);
-      shared->us[rank] = ((volatile uint64_t *)life.gin.fault)[numRanks - 1] != 0; /* for the parent: it has named who was killed */
       fflush(stdout);
+      shared->us[rank] = steadyUs(); /* for the parent: when it had said so */
+      shared->named[rank] = ((volatile uint64_t *)life.gin.fault)[numRanks - 1] != 0;
       _exit(fine ? 1 : kNoGin);
     }
     needHealthy(life);
@@ -104,19 +109,21 @@ static int killOne(const pid_t *children) {
   while (strcmp(stepOf[numRanks - 1] != nullptr ? stepOf[numRanks - 1] : "", "traffic") != 0 && waitpid(last, nullptr, WNOHANG) == 0) usleep(10000);
   sleep(1);
   std::fill(shared->us, shared->us + numRanks, 0.0);
-  const auto begin = std::chrono::steady_clock::now();
-  const auto since = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  const double begin = steadyUs();
   kill(last, SIGKILL);
   int said = 0, named = 0;
-  double each[kMaxRanks] = {}; /* until it had ended */
+  double each[kMaxRanks] = {}; /* until its process had ended */
   pid_t ended;
   for (int status = 0; (ended = wait(&status)) > 0;)
     for (int r = 0; r < numRanks - 1; r++)
-      if (children[r] == ended) each[r] = since(), said += WIFEXITED(status) && WEXITSTATUS(status) == kNoGin, named += shared->us[r] != 0;
-  std::string all;
-  for (int r = 0; r < numRanks - 1; r++) all += (r == 0 ? "" : ",") + std::to_string(each[r]).substr(0, 5);
-  printf("{\"figure\":\"gin kill\",\"ranks\":%d,\"nodes\":%d,\"killed\":%d,\"bound_s\":%.1f,\"said_so_and_ended\":%d,\"named_the_killed\":%d,\"seconds\":%.2f,\"seconds_each\":[%s]}\n",
-         numRanks, numNodes, numRanks - 1, (double)waitNs / 1e9, said, named, *std::max_element(each, each + numRanks), all.c_str());
+      if (children[r] == ended) each[r] = (steadyUs() - begin) / 1e6, said += WIFEXITED(status) && WEXITSTATUS(status) == kNoGin, named += shared->named[r];
+  std::string all, until; /* and until it had said so: CUDA takes a while to end a process */
+  for (int r = 0; r < numRanks - 1; r++) {
+    all += (r == 0 ? "" : ",") + std::to_string(each[r]).substr(0, 5);
+    until += (r == 0 ? "" : ",") + (shared->us[r] == 0 ? "null" : std::to_string((shared->us[r] - begin) / 1e6).substr(0, 5));
+  }
+  printf("{\"figure\":\"gin kill\",\"ranks\":%d,\"nodes\":%d,\"killed\":%d,\"bound_s\":%.1f,\"said_so_and_ended\":%d,\"named_the_killed\":%d,\"said_seconds_each\":[%s],\"seconds\":%.2f,\"seconds_each\":[%s]}\n",
+         numRanks, numNodes, numRanks - 1, (double)waitNs / 1e9, said, named, until.c_str(), *std::max_element(each, each + numRanks), all.c_str());
   return said == numRanks - 1 ? 0 : 1;
 }
 

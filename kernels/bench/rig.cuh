@@ -67,6 +67,7 @@ struct Shared {
   cudaIpcMemHandle_t handles[kMaxRanks], buffers[2][kMaxRanks];
   std::atomic<int> arrived, generation;
   double us[kMaxRanks];
+  bool named[kMaxRanks]; /* this rank has named who was killed */
   std::atomic<long> wrong, compared;
 };
 static Shared *shared;
