@@ -56,17 +56,17 @@ static uint16_t narrow(float value) {
 }
 
 /* Loops without questions in them: a few MiB must not take a test's time. */
-static void widen_all(float *to, const char *from, size_t n, int type) {
+static void widen_all(float *restrict to, const char *restrict from, size_t n, int type) {
   if (type == ncclFloat32) memcpy(to, from, n * sizeof *to);
   else for (size_t i = 0; i < n; i++) to[i] = widen(((const uint16_t *)from)[i]);
 }
 
-static void narrow_all(char *to, const float *from, size_t n, int type) {
+static void narrow_all(char *restrict to, const float *restrict from, size_t n, int type) {
   if (type == ncclFloat32) memcpy(to, from, n * sizeof *from);
   else for (size_t i = 0; i < n; i++) ((uint16_t *)to)[i] = narrow(from[i]);
 }
 
-static void fold(float *into, const float *from, size_t n, int op) {
+static void fold(float *restrict into, const float *restrict from, size_t n, int op) {
   if (op == ncclMax) for (size_t i = 0; i < n; i++) into[i] = from[i] > into[i] ? from[i] : into[i];
   else for (size_t i = 0; i < n; i++) into[i] += from[i];
 }

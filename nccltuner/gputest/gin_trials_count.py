@@ -38,9 +38,10 @@ def read_puts(lines):
             told[-1] = (told[-1][0], r["number"])
         else:
             told.append((at, r["number"]))
+    looks = {comm: [(number, at) for at, number in told] for comm, told in times.items()}
     for r in rows:
         way = tuple(r[k] for k in ("comm", "rank", "peer", "context"))
-        yield made(times[r["comm"]], r["number"]), way, r["alarms"] == "1", r["diagnosis"], r["number"]
+        yield made(looks[r["comm"]], r["number"]), way, r["alarms"] == "1", r["diagnosis"], r["number"]
 
 
 def between(points, x):
@@ -54,9 +55,9 @@ def between(points, x):
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
-def made(told, number):
+def made(looks, number):
     """Seconds at which a call was made, on a line between looks."""
-    return between([(n, t) for t, n in told], number)
+    return between(looks, number)
 
 
 class Calls:
