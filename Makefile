@@ -4,8 +4,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := all
 
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
-GOFLAGS_BUILD := -trimpath -ldflags "-X main.version=$(VERSION)"
+GOFLAGS_BUILD := -ldflags "-X main.version=$(VERSION)"
 FUZZTIME ?= 1s
+# All that is not built for the race detector is built alike, so that the go tool compiles each package once, and not for lint and fuzzing anew.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+ALIKE := CGO_ENABLED=0
 
 .PHONY: all daemon plugin harness worker demo test unit pure computing race bench verify generated cuda lint fuzz generate clean help
 
@@ -15,7 +18,7 @@ all: daemon plugin harness worker ## build bin/ and lib/
 LOCKED = @+mkdir -p .cache; flock .cache/build.lock $(MAKE) $(if $(findstring jobserver,$(MAKEFLAGS)),,-j2) --no-print-directory
 
 daemon: ## bin/dynamiccld, and bin/dynamiccld-train, which `dynamiccld train` becomes
-	CGO_ENABLED=0 go build $(GOFLAGS_BUILD) -o bin/ ./cmd/dynamiccld ./cmd/dynamiccld-train
+	$(ALIKE) go build $(GOFLAGS_BUILD) -o bin/ ./cmd/dynamiccld ./cmd/dynamiccld-train
 
 plugin: ## lib/libnccl-tuner-dynamiccl.so, its profiler name, and the preload library
 	$(LOCKED) -C nccltuner/plugin
@@ -30,10 +33,10 @@ worker: ## bin/dynamiccl-worker, one rank of what sweep and calibrate measure
 demo: all ## the closed loop in at most a minute: real plugin, 12 rank processes, recorded H200 measurements
 	bin/dynamiccld demo
 
-# The demo waits most of its time, and nvcc, linters and one package of the core often have but a core: three at a time, the longest first.
+# The demo waits most of its time, and linters and one package of the core, which takes longest, have but a core: three at a time.
 # Nobody compiles Go while its files are generated.
 test: all generated ## everything that CI runs
-	@$(MAKE) --no-print-directory -j3 -O demo cuda computing lint pure
+	@$(MAKE) --no-print-directory -j3 -O demo pure cuda computing lint
 	@$(MAKE) --no-print-directory race fuzz
 
 .PHONY: fakegpu
@@ -46,16 +49,16 @@ PURE := ./actions ./state ./agents ./tuner ./tuner/tunersim ./docs
 # So do these, which compute for long, and of which TestThreads in models/train has all that goroutines share.
 COMPUTING := ^(TestResumedRunHasTheSameBytes|TestActorImproves|TestActorGoesOnFromImitation|TestHeldOutFigures|TestMovesToFewer(Contexts|CTAs)AndBack|TestWhatTheCorePublishesHasRoom)$$
 # In the background of a script these signals are ignored, and by all that is started there: tests send them.
-GOTESTSUM := env --default-signal=INT,QUIT go tool gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg
+GOTESTSUM := env --default-signal=INT,QUIT $$($(ALIKE) go tool -n gotestsum) --format pkgname-and-test-fails --format-hide-empty-pkg
 # Without vet, which lint has asked, and without what debuggers want. Where other things keep the machine busy (a load of 30 on two CPUs) ten minutes are not enough.
 GOTEST := -vet=off -count=1 -timeout 25m '-ldflags=-s -w'
 unit: pure computing race ## Go and C tests, all but the core's with the race detector, and their number
 
 pure:
-	$(GOTESTSUM) -- $(GOTEST) $(PURE)
+	$(ALIKE) $(GOTESTSUM) -- $(GOTEST) $(PURE)
 
 computing: all
-	$(GOTESTSUM) -- $(GOTEST) -run '$(COMPUTING)' ./models/... ./cmd/dynamiccld-train ./nccltuner
+	$(ALIKE) $(GOTESTSUM) -- $(GOTEST) -run '$(COMPUTING)' ./models/... ./cmd/dynamiccld-train ./nccltuner
 
 # A process would wait a second at its end for races of goroutines that it has left behind.
 # Four packages at once on two cores: live tests wait for much of their time. The longest come first, so that none is alone at the end.
@@ -89,14 +92,14 @@ cuda: ## every CUDA file compiles, with the pinned nvcc of .cache/cuda; needs no
 
 lint:
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt -w these files:"; echo "$$out"; exit 1; }
-	go vet ./...
-	go tool staticcheck ./...
+	$(ALIKE) go vet ./...
+	$(ALIKE) go tool staticcheck ./...
 
 generate:
-	go generate ./nccltuner
+	$(ALIKE) go generate ./nccltuner
 
 fuzz: ## every fuzz target for FUZZTIME
-	.ci/fuzz $(FUZZTIME)
+	$(ALIKE) .ci/fuzz $(FUZZTIME)
 
 clean:
 	rm -rf bin lib .cache/test

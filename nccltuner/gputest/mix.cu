@@ -2,12 +2,12 @@
  *
  * Proves on real GPUs that results are right and that nothing hangs, whatever tunes NCCL: every element of every result
  * is compared on the GPU. The tuner comes in by NCCL's environment variables; --ours says what of it is to have run.
- *   mix cases [--only NAME,...]           named cases, each in processes of its own, a JSON line each
- *   mix random [--seconds S] [--seed X]   a random mix of calls, communicators, streams, graphs and groups, one JSON line
+ *   mix cases [--only NAME,...]   named cases, each in processes of its own, a JSON line each
+ *   mix random [--seed X]         a random mix of calls, communicators, streams, graphs and groups, one JSON line
  * Options of both: --ours none|lsa|gin (kernels of DynamICCL's have to run: cases of many calls fail where they ran none, all-to-all-v where it
  * was not tried), --ranks N (on the GPUs in turn; more than GPUs: with NCCL 2.30 or newer and what mix_common.sh sets), --nodes N (ranks
  * that pretend to be on N hosts), --node-env NAME=VALUE (a variable of a node's ranks, %d is the node's number), --seed X, --out FILE (JSON lines are appended),
- * --hang-seconds S, --spoil N (makes one result in N wrong, to see that it is noticed), --ahead N (replays of a graph that are in flight, 16);
+ * --seconds S (of the mix, 60; of each case that goes on for a time, 8), --hang-seconds S, --spoil N (makes one result in N wrong, to see that it is noticed), --ahead N (replays of a graph that are in flight, 16);
  * of random: --one-process (a thread a GPU). Exit: 0 all right, 1 wrong elements, 2 usage, 3 a hang, 4 a rank failed. See cases.sh and stress.sh.
  */
 #include "mix_job.h"
@@ -141,8 +141,8 @@ static int usage(const char *text, const char *what) {
 }
 
 int main(int argc, char **argv) {
-  options = Options{4, 1, 1, 60, 60, 1, 0, false, "", ""};
   const std::string mode = argc > 1 ? argv[1] : "";
+  options = Options{4, 1, 1, mode == "cases" ? 8. : 60, 60, 1, 0, false, "", ""};
   if (mode != "cases" && mode != "random") return usage("which mode? ", "");
   for (int i = 2; i < argc; i += 2) {
     const std::string name = argv[i];

@@ -59,7 +59,7 @@ struct Shared {
 
 struct Options {
   int ranks, nodes, gpus;
-  double seconds, hangSeconds;
+  double seconds, hangSeconds;  // of the mix, or of each case that goes on for a time; without progress
   uint64_t seed;
   uint64_t spoil;  // one result in this many is made wrong before it is compared; 0: none
   bool oneProcess;

@@ -9,8 +9,6 @@
 
 #include "mix_random.h"
 
-static const double kCaseSeconds = 8;
-
 static Call callOf(int kind, int type, int op, size_t bytes) {
   Call c;
   c.kind = kind, c.type = type, c.op = op, c.bytes = bytes;
@@ -23,7 +21,7 @@ static void casePlans(Rank &r) {
   static const int kinds[] = {kAllReduce, kAllGather, kReduceScatter, kBroadcast, kReduce};
   static const size_t sizes[] = {4096, 65536, 1 << 20};
   Random random{options.seed};
-  const double deadline = nowSeconds() + kCaseSeconds;
+  const double deadline = nowSeconds() + options.seconds;
   for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
     // Runs of 64 equal calls, so that epochs hold trials of one bucket.
     Call c = callOf(kinds[k / 64 % 5], k % 3 ? kBfloat16 : kFloat, kSum, sizes[k / 320 % 3]);
@@ -149,7 +147,7 @@ static void caseGroups(Rank &r) {
   MixComms comms;
   comms.make(r.rank);
   Random random{options.seed};
-  const double deadline = nowSeconds() + kCaseSeconds;
+  const double deadline = nowSeconds() + options.seconds;
   for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
     std::vector<Rank::Member> members;
     const unsigned n = 2 + random.below(7);
@@ -182,7 +180,7 @@ static void caseGroupsApart(Rank &r) {
   for (int kind : kinds)
     for (const Comm *c : all) r.eager(*c, callOf(kind, kBfloat16, kSum, 1 << 20), options.seed, 0);
   r.drain();
-  const double deadline = nowSeconds() + kCaseSeconds;
+  const double deadline = nowSeconds() + options.seconds;
   for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
     const size_t bytes = sizes[k / 192 % 3];
     const uint32_t seed = (uint32_t)random.next();
@@ -210,14 +208,14 @@ static void caseGroupsApart(Rank &r) {
 // Several communicators and streams at once, eager calls only.
 static void caseStreams(Rank &r) {
   Mixer mixer(r, options.seed);
-  mixer.run(kOnlyEager, kCaseSeconds);
+  mixer.run(kOnlyEager, options.seconds);
 }
 
 // One communicator used on four streams without any dependency of ours: NCCL itself orders its kernels.
 static void caseOneCommStreams(Rank &r) {
   Comm world = newWorld(r.rank, "world", 0, 1);
   Random random{options.seed};
-  const double deadline = nowSeconds() + kCaseSeconds / 2;
+  const double deadline = nowSeconds() + options.seconds / 2;
   for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
     r.lastStream[0] = -1;  // forget the lane: enterLane adds no dependency
     r.eager(world, drawCall(random), (uint32_t)random.next(), k % kStreams);
@@ -244,7 +242,7 @@ static void casePlaces(Rank &r) {
   for (int kind : kinds)
     for (int t = 0; t < kWorlds; t++) call(t, kind, options.seed);
   r.drain();
-  const double deadline = nowSeconds() + kCaseSeconds;
+  const double deadline = nowSeconds() + options.seconds;
   for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
     const int kind = kinds[k / 64 % 4];
     uint32_t seeds[kWorlds];
@@ -266,7 +264,7 @@ static void playRegistered(Rank &r, bool apart) {
   mixer.windows.apart = apart;
   if (options.nodes == 1) mixer.windows.make(mixer.comms.all[kWorld]);
   else snprintf(r.mine->said, sizeof r.mine->said, "nothing is registered between nodes");
-  mixer.run(kEverything, 2 * kCaseSeconds);
+  mixer.run(kEverything, 2 * options.seconds);
 }
 static void caseRegistered(Rank &r) { playRegistered(r, false); }
 
@@ -286,7 +284,7 @@ static void caseHalves(Rank &r) {
   windows.make(world, kHalfRegistered);
   static const struct { int kind, op; bool gives; } kinds[] = {{kAllReduce, kAvg, true}, {kAllReduce, kAvg, false}, {kAllReduce, kSum, true}, {kAllGather, kSum, true}, {kReduceScatter, kSum, false}};
   Random random{options.seed};
-  const double deadline = nowSeconds() + kCaseSeconds;
+  const double deadline = nowSeconds() + options.seconds;
   for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
     const auto &kind = kinds[k / 64 % 5];
     Call c = callOf(kind.kind, kBfloat16, kind.op, kHalfRegistered);
@@ -300,7 +298,7 @@ static void caseHalves(Rank &r) {
 
 static void caseEverything(Rank &r) {
   Mixer mixer(r, options.seed);
-  mixer.run(kEverything, 2 * kCaseSeconds);
+  mixer.run(kEverything, 2 * options.seconds);
 }
 
 #endif

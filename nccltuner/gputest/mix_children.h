@@ -81,7 +81,7 @@ static void caseChildren(Rank &r) {
   graph.capture(r, 0, members, false, (uint32_t)random.next(), 0, 1, false);
   Children children;
   double forked = nowSeconds();
-  const double deadline = nowSeconds() + kCaseSeconds;
+  const double deadline = nowSeconds() + options.seconds;
   for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
     r.eager(world, k % 4 ? callOf(kAllReduce, kBfloat16, kSum, 4096) : drawCall(random), (uint32_t)random.next(), k % kStreams);
     if (k % 8 == 0) graph.replay(0);

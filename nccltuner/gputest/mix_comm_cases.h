@@ -192,7 +192,7 @@ static void caseInitAll(std::vector<std::unique_ptr<Rank>> &ranks) {
     comms[i] = seen(raw[i], "all GPUs of a process", 0, 1);
   }
   Random random{options.seed};
-  const double deadline = nowSeconds() + kCaseSeconds;
+  const double deadline = nowSeconds() + options.seconds;
   for (uint64_t k = 0; nowSeconds() < deadline; k++) {
     const unsigned calls = k % 4 ? 1 : 1 + random.below(5);  // one call, or several aggregated
     std::vector<Call> drawn;

@@ -100,7 +100,7 @@ static void caseExchanges(Rank &r) {
   doing("registering a window");
   if (!overGin) NC(ncclCommWindowRegister(world.comm, window, room, &registered, NCCL_WIN_COLL_SYMMETRIC));
 #endif
-  const double deadline = nowSeconds() + kCaseSeconds;
+  const double deadline = nowSeconds() + options.seconds;
   for (uint64_t k = 0; goOn(r.rank, k, deadline); k++) {
     const bool elsewhere = k % 3 == 2 && (int)(k / 3 % world.n) == world.me;
     exchange(r, world, {(uint32_t)random.next(), world.n, overGin ? kMostPartOverGin : kMostPart}, run, way, in, elsewhere ? apart : window);

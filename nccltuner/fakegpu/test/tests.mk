@@ -26,7 +26,7 @@ $(LIB)/libmix-cudart.so: test/mix/cudart.c $(LIB)/libcuda.so.1
 
 $(LIB)/mix: $(MIX) ../preload/dynamiccl.h $(LIB)/libmix-cudart.so $(LIB)/libnccl.so.2
 	@python3 test/mix/translate.py $(T)/mix
-	@echo "c++ $@"; $(CXX) -std=c++17 -g1 -O1 -Wno-attributes -pthread -isystem $(CUDA_INCLUDE) -isystem $(or $(addsuffix /include,$(NCCL_HOME)),$(CUDA_INCLUDE)/../../nccl/include) -o $@ $(T)/mix/mix.cc \
+	@echo "c++ $@"; $(CXX) -std=c++17 -g1 -O3 -Wno-attributes -pthread -isystem $(CUDA_INCLUDE) -isystem $(or $(addsuffix /include,$(NCCL_HOME)),$(CUDA_INCLUDE)/../../nccl/include) -o $@ $(T)/mix/mix.cc \
 	  -L$(LIB) -l:libmix-cudart.so -l:libcuda.so.1 -l:libnccl.so.2 -Wl,-rpath,'$$ORIGIN' -ldl
 
 # The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.

@@ -47,6 +47,7 @@ func ofLayout(t *testing.T, layout int) string {
 	}
 	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", program, "./cmd/dynamiccld")
 	build.Dir = root
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make has compiled the rest
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
