@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 GOFLAGS_BUILD := -ldflags "-X main.version=$(VERSION)"
 FUZZTIME ?= 1s
 # All that is not built for the race detector is built alike, so that the go tool compiles each package once, and not for lint and fuzzing anew.
-export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 ALIKE := CGO_ENABLED=0
 
 .PHONY: all daemon plugin harness worker demo test unit pure computing race bench verify generated cuda lint fuzz generate clean help

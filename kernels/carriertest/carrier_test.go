@@ -83,30 +83,19 @@ func TestNicThreads(t *testing.T) {
 	}
 }
 
-// planted reports a mistake that none of some tries finds: who finds it may take who runs when, so on a busy machine more than one.
-func planted(t *testing.T, mistake string, tries int, finds func() bool) {
-	t.Helper()
-	for range tries {
-		if finds() {
-			return
-		}
-	}
-	t.Errorf("mistake %s was not found", mistake)
-}
-
 // What is planted in it is found, and by what should find it; those without a sign may also hang it.
 func TestNicPlantedMistakes(t *testing.T) {
 	const early = "a signal behind it is here and its data is not"
 	for mistake, sign := range map[int]string{1: early, 2: early, 3: early, 4: "a byte behind the target was done", 5: "", 6: early, 8: "", 10: "", 11: early, 12: early, 13: "", 14: "and behind the others was done", 15: "",
 		17: "none stands behind it", 18: "it stays though it found nothing", 19: "a watch does not see what may be taken",
 		20: "is done and they are not here", 21: "is done and they are not here", 22: "is done and they are not here", 23: "", 24: "though a kernel is to come"} {
-		planted(t, fmt.Sprint(mistake), 4, func() bool {
+		testbuild.Found(t, fmt.Sprint(mistake), 4, func() bool {
 			said, err := nic(t, "nic_test", "20000", fmt.Sprint(mistake))
 			return err == nil && strings.Contains(said, sign)
 		})
 	}
 	for _, mistake := range []string{"7", "9", "16"} { // what orders nothing that has to; a race is seen or not
-		planted(t, mistake, 4, func() bool {
+		testbuild.Found(t, mistake, 4, func() bool {
 			said, err := programWith(t, raceOptions+":halt_on_error=1", "threads/nic_test", "none", shipped, "3000", mistake)
 			if err != nil {
 				t.Fatalf("mistake %s: %v", mistake, err)
@@ -219,7 +208,7 @@ func TestCardPlantedMistakes(t *testing.T) {
 		{"mistake12.so", "11", "crowd", "a communicator without GIN has places"}, {"mistake13.so", "11", "crowd", "what was left has a place"}} {
 		t.Run(run[0], func(t *testing.T) {
 			t.Parallel() // they wait
-			planted(t, run[0], 8, func() bool {
+			testbuild.Found(t, run[0], 8, func() bool {
 				// On a busy machine the kernel is to go within a round, too.
 				said, err := runCard(t, "DYNAMICCL_CARRIER_IDLE_US=10", "card_test", run[1], "obj/carrier/test/"+run[0], run[2])
 				return err != nil && strings.Contains(said, run[3])
@@ -265,7 +254,7 @@ func TestPlantedMistakes(t *testing.T) {
 		{"11", "mistake1.so", "traffic", "20000", early}, {"11", "mistake2.so", "traffic", "20000", early},
 		{"14", "mistake1.so", "traffic", "20000", early}, {"14", "mistake2.so", "traffic", "20000", early}, {"14", "mistake3.so", "gets", "10000", empty},
 	} {
-		planted(t, run[1], 4, func() bool {
+		testbuild.Found(t, run[1], 4, func() bool {
 			said, err := program(t, "carrier_test", run[0], "obj/carrier/test/"+run[1], run[2], "2", run[3], seed())
 			return err != nil && strings.Contains(said, run[4])
 		})
@@ -318,7 +307,7 @@ func TestMemoryThatGoes(t *testing.T) {
 // Memory that goes under a copy, and a copy that begins when it has gone: who copies into it dies. An addition that does.
 func TestMemoryThatGoesPlantedMistakes(t *testing.T) {
 	for mistake, sign := range map[string]string{"mistake7.so": "status b", "mistake8.so": "status b", "mistake9.so": "it was added to when it had gone"} {
-		planted(t, mistake, 6, func() bool {
+		testbuild.Found(t, mistake, 6, func() bool {
 			said, err := program(t, "carrier_test", "11", "obj/carrier/test/"+mistake, "going", filepath.Join(t.TempDir(), "faults"))
 			return err != nil && strings.Contains(said, sign)
 		})

@@ -27,21 +27,20 @@ RISES = ("backend-fallback", "congestion", "remote-side", "cpu-contention", "slo
 def read_puts(lines):
     """Rows of puts as (seconds at which they were made, way, alarm, diagnosis, the call's number), in the order in which they were told of."""
     rows = [r for r in csv.DictReader(lines) if r["collective"] == "put"]
-    times = collections.defaultdict(list)  # of a communicator: when the newest call that has been told of was there, and its number
+    times = collections.defaultdict(list)  # of a communicator, at each look: the number of the newest call that has been told of, and when it was there
     for r in rows:
         r["at"], r["number"] = int(r["at_ns"]) / 1e9, int(r["seq"])
         told = times[r["comm"]]
         at = r["at"] - LOOK_S
-        if told and told[-1][1] >= r["number"]:
+        if told and told[-1][0] >= r["number"]:
             continue
-        if told and at - told[-1][0] < LOOK_S / 2:  # the same look
-            told[-1] = (told[-1][0], r["number"])
+        if told and at - told[-1][1] < LOOK_S / 2:  # the same look
+            told[-1] = (r["number"], told[-1][1])
         else:
-            told.append((at, r["number"]))
-    looks = {comm: [(number, at) for at, number in told] for comm, told in times.items()}
+            told.append((r["number"], at))
     for r in rows:
         way = tuple(r[k] for k in ("comm", "rank", "peer", "context"))
-        yield made(looks[r["comm"]], r["number"]), way, r["alarms"] == "1", r["diagnosis"], r["number"]
+        yield between(times[r["comm"]], r["number"]), way, r["alarms"] == "1", r["diagnosis"], r["number"]
 
 
 def between(points, x):
@@ -53,11 +52,6 @@ def between(points, x):
         return points[-1][1]
     (x0, y0), (x1, y1) = points[i - 1], points[i]
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-
-
-def made(looks, number):
-    """Seconds at which a call was made, on a line between looks."""
-    return between(looks, number)
 
 
 class Calls:

@@ -52,12 +52,10 @@ func TestMoversFindPlantedMistakes(t *testing.T) {
 		t.Run(m.what+" "+m.is, func(t *testing.T) {
 			t.Parallel()
 			run := planted(t, "../preload", []string{"../preload/test/test_movers.c", "../preload/mover_count.c"}, "movers.c", m.is, m.mistake)
-			for range 6 { // what threads do at one time is chance: most are found at once
-				if _, err := run(m.what); err != nil {
-					return
-				}
-			}
-			t.Error("not found")
+			testbuild.Found(t, m.is, 6, func() bool { // what threads do at one time is chance: most are found at once
+				_, err := run(m.what)
+				return err != nil
+			})
 		})
 	}
 }

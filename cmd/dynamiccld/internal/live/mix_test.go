@@ -137,14 +137,11 @@ func TestMixFindsPlantedMistakes(t *testing.T) {
 				t.Fatal(err)
 			}
 			library := testbuild.MistakenPreload(t, build, dir, preload, mistake.folder, mistake.file, mistake.old, mistake.new)
-			for range 5 { // which kernel waits for the dead is the learner's choice of the moment, and of NCCL's nothing is promised
+			testbuild.Found(t, mistake.old, 5, func() bool { // which kernel waits for the dead is the learner's choice of the moment, and of NCCL's nothing is promised
 				line := mix(t, library, 2, "lsa", mistake.at)[mistake.at]
-				if line.Result == "failed" && strings.Contains(line.Why, mistake.want) {
-					return
-				}
 				t.Logf("%+v", line)
-			}
-			t.Error("the mistake was not found")
+				return line.Result == "failed" && strings.Contains(line.Why, mistake.want)
+			})
 		})
 	}
 }

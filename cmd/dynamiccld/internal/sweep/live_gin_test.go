@@ -31,8 +31,8 @@ func TestLiveGIN(t *testing.T) {
 		environ                                 []string
 		rows                                    int
 	}{
-		{"graph", "4", "2", "1K,64K", "AllReduce,AllToAll", nil, 1 + 8 + 2 + (4 + 8)}, // of AllToAll, and of large AllReduces, hierarchical and flat ones
-		{"graph", "4", "2", "256K", "AllReduce", nil, 4 + 8},
+		{"graph", "4", "2", "1K,64K", "AllReduce,AllToAll", nil, 1 + 8 + 2 + (4 + 8)}, // of AllToAll hierarchical and flat ones,
+		{"graph", "4", "2", "256K", "AllReduce", nil, 4 + 8},                          // and of large AllReduces
 		{"graph", "4", "2", "64K", "AllGather,ReduceScatter", nil, (4 + 8) + (4 + 8)},
 		{"stream", "2", "2", "4K", "AllReduce,AllToAll", nil, 4},
 		{"graph", "2", "1", "4K", "AllReduce,AllToAll", []string{"DYNAMICCL_GIN=1"}, 4},
