@@ -172,9 +172,9 @@ func agrees(t *testing.T, file, is, mistake, what string) bool {
 	if out, err := exec.CommandContext(t.Context(), compiler, append(args, "-pthread")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for range 3 { // what processes do at one time is chance: most are found at once
+	for range 8 { // what processes do at one time is chance: most are found at once
 		cmd := testbuild.Command(ctx, program, what)
 		cmd.Env = append(os.Environ(), "TEST_PATIENCE=1")
 		out, err := cmd.CombinedOutput()
