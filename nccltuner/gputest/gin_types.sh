@@ -4,7 +4,7 @@
 # What puts take goes to RESULTS.jsonl, the sweep's table to the same name with .csv.
 # Needs what `make all carrier kernels` left in bin/ and lib/, two GPUs, Python's nvidia.nccl of 2.32.3 or NCCL_LIB=FILE, its
 # libnccl.so.2; and nvcc with NCCL_HOME=FOLDER (FOLDER/include has its headers) or GIN=PROGRAM, .cache/gpu/gin-2.32.3 of bundle.sh.
-# Environment: COLLECTIVES, SIZES of the sweep; LIMIT=60 seconds for the puts of a type. Exit: 0 if all puts were timed and the table has both.
+# Environment: COLLECTIVES, SIZES of the sweep; TYPES="3 2 3 2" of the puts, empty: none; LIMIT=60 seconds for those of a type. Exit: 0 if all puts were timed and the table has both.
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
@@ -13,7 +13,7 @@ GIN_TYPE=both
 . nccltuner/gputest/gin_common.sh
 [ "$version" = 23203 ] || { echo "$NCCL_LIB is NCCL $version, and both types are 2.32.3's: NCCL_LIB=FILE" >&2; exit 2; }
 failed=0
-for type in 3 2 3 2; do
+for type in ${TYPES-3 2 3 2}; do
   env -u NCCL_RMA_PLUGIN -u NCCL_GIN_PLUGIN -u DYNAMICCL_CARRIER_FAULTS -u SIZES GIN_TYPE=$type TUNINGS=- NCCL_LIB="$NCCL_LIB" LIMIT="${LIMIT:-60}" \
     kernels/bench/gin_trips.sh "$out" || failed=1
 done
