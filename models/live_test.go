@@ -146,7 +146,7 @@ func (l *live) call(b state.Bucket) {
 		if l.next != nil {
 			l.plan, l.next, l.running = l.next, nil, l.version
 			clear(l.entries)
-			for _, e := range l.plan.Entries {
+			for _, e := range l.plan.Called() {
 				l.entries[e.Bucket] = e
 			}
 		}

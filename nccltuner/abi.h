@@ -18,7 +18,7 @@
 
 #define DYN_RECORD_MAGIC 0x31434552434e5944 /* "DYNCREC1" */
 #define DYN_RING_MAGIC 0x31474e52434e5944   /* "DYNCRNG1" */
-#define DYN_ABI_VERSION 14
+#define DYN_ABI_VERSION 15
 
 #define DYN_NUM_ASKED 5       /* ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these */
 #define DYN_NUM_COLLECTIVES 10 /* and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter, AllReduce
@@ -79,6 +79,10 @@
 #define DYN_BACKEND_GDAKI 1 /* the GPU */
 #define DYN_BACKEND_PROXY 2 /* a thread of NCCL's */
 
+/* What is compared for a while among calls is not to be in a graph for good (docs/design.md, decision 33). */
+#define DYN_PLAN_DEFAULT_CALLS 1  /* those that go into no CUDA graph */
+#define DYN_PLAN_DEFAULT_GRAPHS 2 /* those that do */
+
 struct dyn_header {
   uint64_t magic;     /* written last by the creator: a file without it is not ready */
   uint32_t version;   /* DYN_ABI_VERSION; anything else: pass-through */
@@ -105,7 +109,8 @@ struct dyn_plan {
   uint32_t sampleEvery; /* of so many epochs one is sampled (plugin/plan.h); power of two; 0: none. Where CUDA events time
                            calls each trial is sampled as well, but for an entry's first call (preload/watch.h) */
   uint8_t index[10][48]; /* [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base */
-  uint64_t closeEpochs; /* so long from its coming into force puts over GIN are timed closely (DYN_GIN_CLOSELY): it ends by itself, daemon or no daemon */
+  uint32_t closeEpochs; /* so long from its coming into force puts over GIN are timed closely (DYN_GIN_CLOSELY): it ends by itself, daemon or no daemon */
+  uint32_t defaults;    /* DYN_PLAN_DEFAULT_*: these calls pass through, whatever the entries say */
   struct dyn_entry entries[64];
 };
 

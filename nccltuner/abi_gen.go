@@ -7,7 +7,7 @@ import "structs"
 const (
 	RecordMagic             = 0x31434552434e5944 // "DYNCREC1"
 	RingMagic               = 0x31474e52434e5944 // "DYNCRNG1"
-	ABIVersion              = 14
+	ABIVersion              = 15
 	NumAsked                = 5     // ncclFunc_t 0..4: Broadcast, Reduce, AllGather, ReduceScatter, AllReduce; tuners are asked about these
 	NumCollectives          = 10    // and AllToAll, about which only we are asked (preload/device.h); and AllGather, ReduceScatter, AllReduce and AllToAll on memory that the program has registered (preload/windows.h), 4 more than on other memory
 	NumBuckets              = 48    // floor(log2(bytes)); zero bytes are never tuned, larger sizes share the last bucket
@@ -55,6 +55,8 @@ const (
 	NumKernels              = 4
 	BackendGdaki            = 1      // the GPU
 	BackendProxy            = 2      // a thread of NCCL's
+	PlanDefaultCalls        = 1      // those that go into no CUDA graph
+	PlanDefaultGraphs       = 2      // those that do
 	RankVeto                = 1      // the user set NCCL_ALGO or NCCL_PROTO: the whole communicator passes through
 	RankNoProfiler          = 2      // the tuner was loaded without our profiler: stored choices only, no exploration
 	RankPlanUnfit           = 4      // the plan in force failed its check: NCCL's defaults run in its place
@@ -163,7 +165,8 @@ type ABIPlan struct {
 	// calls each trial is sampled as well, but for an entry's first call (preload/watch.h)
 	SampleEvery uint32
 	Index       [10][48]uint8 // [collective][bucket] -> entry, 0: pass through; buckets that try nothing share one for each base
-	CloseEpochs uint64        // so long from its coming into force puts over GIN are timed closely (DYN_GIN_CLOSELY): it ends by itself, daemon or no daemon
+	CloseEpochs uint32        // so long from its coming into force puts over GIN are timed closely (DYN_GIN_CLOSELY): it ends by itself, daemon or no daemon
+	Defaults    uint32        // DYN_PLAN_DEFAULT_*: these calls pass through, whatever the entries say
 	Entries     [64]ABIEntry
 }
 

@@ -10,7 +10,8 @@ import (
 // PlanSpec is what a plan should say. A bucket that is not listed passes through.
 type PlanSpec struct {
 	SampleEvery uint32 // epochs; power of two; 0: no sampling
-	CloseEpochs uint64 // from its coming into force on: so long puts over GIN are timed closely
+	CloseEpochs uint32 // from its coming into force on: so long puts over GIN are timed closely
+	Defaults    uint32 // PlanDefaultCalls, PlanDefaultGraphs: these calls pass through, whatever Entries say
 	Entries     []EntrySpec
 }
 
@@ -29,7 +30,7 @@ func encodePlan(p *ABIPlan, spec *PlanSpec) error {
 	if spec.SampleEvery&(spec.SampleEvery-1) != 0 {
 		return fmt.Errorf("sampling every %d epochs, want a power of two: %w", spec.SampleEvery, ErrBadPlan)
 	}
-	*p = ABIPlan{SampleEvery: spec.SampleEvery, CloseEpochs: spec.CloseEpochs, NumEntries: 1} // entry 0 is never used
+	*p = ABIPlan{SampleEvery: spec.SampleEvery, CloseEpochs: spec.CloseEpochs, Defaults: spec.Defaults, NumEntries: 1} // entry 0 is never used
 	for i := range spec.Entries {
 		e := &spec.Entries[i]
 		b := e.Bucket

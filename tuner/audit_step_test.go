@@ -71,7 +71,8 @@ func TestStepGuardGoesBack(t *testing.T) {
 	}
 }
 
-// From the first block of NCCL's default on plans have what was chosen, and nothing to try, or nothing at all, until the audit ends.
+// From the first block of NCCL's default on plans have what was chosen, and nothing to try, for all calls, or for those alone that go into
+// graphs, until the audit ends.
 func TestAuditTriesNothing(t *testing.T) {
 	s := besideStep()
 	s.channels = 16
@@ -82,8 +83,15 @@ func TestAuditTriesNothing(t *testing.T) {
 		switch {
 		case len(entries) == 0 && len(plan.Entries) == 0 && p.core.Totals().Audits == 0:
 			return // nothing is chosen yet
-		case len(plan.Entries) == 0:
+		case plan.DefaultGraphs && p.core.Totals().Audits == 0:
+			t.Errorf("graphs get NCCL's default: %+v", plan)
+		case plan.DefaultCalls && plan.DefaultGraphs:
+			return // a veto
+		case plan.DefaultCalls:
 			empty++
+			if in := plan.Captured(); len(in) != 1 || in[0].ID != entries[0].ID || in[0].Base != entries[0].Base || len(in[0].Trials) > 0 {
+				t.Errorf("a block of NCCL's default has %+v for graphs; chosen %+v", in, entries)
+			}
 		case empty == 0:
 			entries = slices.Clone(plan.Entries)
 		default:
@@ -193,8 +201,20 @@ func TestStepGuardComesBack(t *testing.T) {
 	if v := p.core.Buckets()[0]; v.Choice != actions.Default || p.core.Totals().Vetoes != 1 {
 		t.Fatalf("no veto: %+v", v)
 	}
+	blocks := 0
+	p.onPlan = func(plan tuner.Plan) {
+		if len(plan.Called()) > 0 && p.core.Totals().Audits == 1 { // a block of what is vetoed
+			blocks++
+			if len(plan.Captured()) > 0 {
+				t.Errorf("graphs get what is vetoed: %+v", plan)
+			}
+		}
+	}
 	p.step.join, p.dearer = serial, 2
 	p.run(40_000)
+	if blocks == 0 {
+		t.Error("no block of what is vetoed")
+	}
 	if v := p.core.Buckets()[0]; v.Choice == actions.Default || p.core.Totals().Vetoes != 1 {
 		t.Errorf("still vetoed: %+v, %s, %+v", v, v.Audit, p.core.Totals())
 	}

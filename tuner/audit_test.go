@@ -144,7 +144,7 @@ func TestAuditsEnd(t *testing.T) {
 			t.Fatalf("%d plans", len(out.Plans))
 		}
 		n := 0
-		for _, e := range out.Plans[0].Entries {
+		for _, e := range out.Plans[0].Called() {
 			if e.Base != actions.Default {
 				n++
 			}

@@ -220,7 +220,7 @@ func (m *comm) sampleEvery(cfg Config) int {
 // plan gathers what every bucket wants.
 func (m *comm) plan() Plan {
 	p := Plan{Comm: m.Comm, SampleEvery: m.every, Closely: m.trips != nil && m.trips.closer.on}
-	if m.audit.plain() {
+	if p.DefaultCalls, p.DefaultGraphs = m.audit.plain(), m.audit.vetoes(); p.DefaultCalls && p.DefaultGraphs {
 		return p
 	}
 	var all []*bucket

@@ -116,7 +116,7 @@ func (g *group) run(buckets []state.Bucket, calls int) {
 	for range calls {
 		if g.seq%epochCalls == 0 && g.next != nil {
 			g.force = map[state.Bucket]tuner.Entry{}
-			for _, e := range g.next.Entries {
+			for _, e := range g.next.Called() {
 				g.force[e.Bucket] = e
 			}
 			g.next, g.running = nil, uint32(g.plans)

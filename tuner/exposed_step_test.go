@@ -133,7 +133,7 @@ func (p *play) tell(e tuner.Event) {
 func (p *play) action(b state.Bucket) actions.Action {
 	if p.seq%epochCalls == 0 && p.next != nil {
 		p.force, p.every, p.running = map[state.Bucket]tuner.Entry{}, p.next.SampleEvery, p.version
-		for _, e := range p.next.Entries {
+		for _, e := range p.next.Called() {
 			p.force[e.Bucket] = e
 		}
 		p.next = nil

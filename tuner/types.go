@@ -190,6 +190,25 @@ type Plan struct {
 	SampleEvery int  // epochs; power of two; 0: no sampling
 	Closely     bool // puts over GIN are timed more often: 1 call in 16
 	Entries     []Entry
+
+	// Of calls that go into no CUDA graph, and of those that do: NCCL's default, whatever Entries say.
+	DefaultCalls, DefaultGraphs bool
+}
+
+// Called is what calls run by that go into no CUDA graph.
+func (p *Plan) Called() []Entry {
+	if p.DefaultCalls {
+		return nil
+	}
+	return p.Entries
+}
+
+// Captured is what calls run by that do. None of them is a trial.
+func (p *Plan) Captured() []Entry {
+	if p.DefaultGraphs {
+		return nil
+	}
+	return p.Entries
 }
 
 // Entry is what one bucket does: its next Skip calls run the base, the len(Trials) behind them the trials, all later ones the base.

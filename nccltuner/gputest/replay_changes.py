@@ -33,6 +33,7 @@ def options(argv):
     parser.add_argument("--out", default="-", metavar="FILE", help="JSON lines are appended to it (standard output)")
     parser.add_argument("--phases", default="20,15,20", metavar="S,S,S", help="seconds before, with and after the copies (20,15,20)")
     parser.add_argument("--load", default=f"{sys.executable} {os.path.abspath(__file__)} --copy", metavar="COMMAND", help="another load than copies")
+    parser.add_argument("--choices", type=int, default=3, metavar="N", help="that graphs hold, of ours at least (3)")
     parser.add_argument("--start", type=float, default=120, metavar="SECONDS", help="until graphs replay (120)")
     parser.add_argument("command", nargs="*", help="another program, which ends when it is interrupted")
     given = parser.parse_args(argv)
@@ -118,7 +119,7 @@ def session(given, tmp, started):
     words = given.command or shlex.split(DECODE.format(gpus=machine()["gpus"], rounds=rounds))
     time.sleep(1)
     program = begin(["bin/dynamiccld", "run", "--no-explore", "--dir", directory, "--"] + words, stdout=sys.stderr)
-    known = lambda: (all_ := replays(directory)) and all(r["replays"] >= STEADY for r in all_.values())
+    known = lambda: len(all_ := replays(directory)) >= given.choices and all(r["replays"] >= STEADY for r in all_.values())
     if not until(known, given.start, program):
         return None
     seen = [replays(directory)]

@@ -20,8 +20,11 @@ func planted(t *testing.T, folder string, rest []string, file, is, mistake strin
 	t.Helper()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "test")
-	flags := []string{"-std=gnu11", "-D_GNU_SOURCE", "-w", "-fvisibility=hidden", "-Wl,--export-dynamic-symbol=dynamiccl_preload", "-Wl,--export-dynamic-symbol=ncclGetVersion", "-I", folder, "-o", program,
-		testbuild.Mistaken(t, dir, folder, file, is, mistake)}
+	mistaken := testbuild.Mistaken(t, dir, folder, file, is, mistake)
+	if include := `#include "` + file + `"`; strings.HasSuffix(file, ".h") {
+		mistaken = testbuild.Mistaken(t, dir, folder, sourceOf(file), include, include) // a copy beside it finds this one
+	}
+	flags := []string{"-std=gnu11", "-D_GNU_SOURCE", "-w", "-fvisibility=hidden", "-Wl,--export-dynamic-symbol=dynamiccl_preload", "-Wl,--export-dynamic-symbol=ncclGetVersion", "-I", folder, "-o", program, mistaken}
 	if out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("CC"), "gcc"), append(append(flags, rest...), "-ldl", "-pthread")...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -35,6 +38,14 @@ func planted(t *testing.T, folder string, rest []string, file, is, mistake strin
 	}
 }
 
+// sourceOf is what is compiled: a header is of one file alone.
+func sourceOf(file string) string {
+	if file == "coming.h" {
+		return "tuner.c"
+	}
+	return file
+}
+
 // plantedPlugin runs a test program of the plugin, of whose objects one is replaced: compiling all of them anew for each mistake takes long.
 func plantedPlugin(t *testing.T, program, file, is, mistake string) (string, error) {
 	t.Helper()
@@ -45,7 +56,7 @@ func plantedPlugin(t *testing.T, program, file, is, mistake string) (string, err
 	}
 	found := false
 	for _, o := range objects {
-		if filepath.Base(o) == strings.TrimSuffix(file, ".c")+".o" {
+		if filepath.Base(o) == strings.TrimSuffix(sourceOf(file), ".c")+".o" {
 			found = true
 		} else {
 			rest = append(rest, o)

@@ -65,6 +65,29 @@ static void no_trials(void) {
   ncclTunerPlugin_v6.finalize(context);
 }
 
+/* What is compared among calls for a while, with NCCL's default for them or for graphs, is not in the other ones. Calls that pass through use up no trial. */
+static void apart(void) {
+  const uint32_t trial = ACTION(1, 2, 1);
+  join(true);
+  for (uint32_t defaults = 0; defaults < 4; defaults++) {
+    struct dyn_plan plan = one_entry(defaults + 1, CHOSEN, 1, &trial);
+    plan.defaults = defaults;
+    publish(plan);
+    uint32_t calls = defaults & DYN_PLAN_DEFAULT_CALLS ? 0 : CHOSEN, graphs = defaults & DYN_PLAN_DEFAULT_GRAPHS ? 0 : CHOSEN;
+    check(test_call(context, ALLREDUCE, BYTES, 0) == (calls ? trial : 0), "the trial, %u", defaults);
+    for (int i = 0; i < 6; i++) {
+      comm->captured = i % 2;
+      uint32_t action = test_call(context, ALLREDUCE, BYTES, 0);
+      check(action == (i % 2 ? graphs : calls), "%u: call %d runs %x", defaults, i, action);
+    }
+    comm->captured = 0;
+    plan.defaults = 0;
+    publish(plan);
+    check(test_call(context, ALLREDUCE, BYTES, 0) == (calls ? CHOSEN : trial), "behind it, %u", defaults);
+  }
+  ncclTunerPlugin_v6.finalize(context);
+}
+
 /* The answer to NCCL's question for a device kernel is the call, and is told like any other. */
 static void captured_device_kernel(void) {
   struct dyn_sample s;
@@ -99,6 +122,7 @@ int main(void) {
   test_directory();
   run("captured", captured);
   run("no trials", no_trials);
+  run("apart", apart);
   run("captured device kernel", captured_device_kernel);
   run("refused", refused);
   test_remove_directory();

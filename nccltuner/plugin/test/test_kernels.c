@@ -148,6 +148,7 @@ static void publish(void) {
 }
 
 /* A plan that has bases for three sizes, or, with the id 0, for none, comes into force. */
+static uint32_t defaults;
 static void publish_bases(uint32_t id, uint32_t first, uint32_t second, uint32_t third) {
   const uint32_t bases[] = {first, second, third};
   struct publisher daemon_;
@@ -157,6 +158,7 @@ static void publish_bases(uint32_t id, uint32_t first, uint32_t second, uint32_t
     plan_clear(&plan);
     plan.numEntries = 4;
     plan.sampleEvery = 1;
+    plan.defaults = defaults;
     for (uint32_t i = 0; i < 3; i++) {
       if (id != 0) plan.index[ALLREDUCE][BUCKET + i] = (uint8_t)(i + 1);
       plan.entries[i + 1] = (struct dyn_entry){.id = id + i, .base = bases[i]};
@@ -187,6 +189,18 @@ static void keeps_nccls(void) {
   const bool free = how == BOUNDED || how == NEW_GRAPHS;
   publish_bases(101, LSA(2, 16), ACTION(1, 1, 4), LSA(0, 8));
   captures(0, LSA(2, 16)), captures(1, ACTION(1, 1, 4));
+  /* What calls are compared by for a while is in no graph, and keeps none from ours for good; nor is it looked for where nobody may run it. */
+  defaults = DYN_PLAN_DEFAULT_CALLS;
+  publish_bases(105, LSA(2, 16), ACTION(1, 1, 4), LSA(0, 8));
+  captures(0, LSA(2, 16));
+  CHECK(one_call(BYTES, ONE_SHOT | BULK) == 0 && one_call(4 * BYTES, ONE_SHOT | BULK) == 0, "calls that pass through");
+  defaults = DYN_PLAN_DEFAULT_CALLS | DYN_PLAN_DEFAULT_GRAPHS;
+  publish_bases(107, LSA(2, 16), ACTION(1, 1, 4), LSA(0, 8));
+  CHECK(choose(chooser, ALLREDUCE, BYTES, DYN_ABLE_LOOK) == 0 && one_call(BYTES, ONE_SHOT | BULK) == 0);
+  defaults = DYN_PLAN_DEFAULT_GRAPHS;
+  publish_bases(109, LSA(2, 16), ACTION(1, 1, 4), LSA(0, 8));
+  CHECK(choose(chooser, ALLREDUCE, BYTES, DYN_ABLE_LOOK) != 0 && one_call(BYTES, ONE_SHOT | BULK) == LSA(2, 16) && one_call(4 * BYTES, ONE_SHOT | BULK) == LSA(0, 8));
+  defaults = 0;
   publish_bases(111, LSA(0, 8), LSA(0, 8), LSA(2, 16));
   captures(0, LSA(0, 8)), captures(1, free ? LSA(0, 8) : 0), captures(2, LSA(2, 16));
   CHECK(one_call(BYTES, ONE_SHOT | BULK) == LSA(0, 8) && one_call(2 * BYTES, ONE_SHOT | BULK) == LSA(0, 8), "what goes into no graph");

@@ -205,6 +205,12 @@ func planSpec(p *tuner.Plan) *nccltuner.PlanSpec {
 	if p.Closely {
 		spec.CloseEpochs = closeEpochs
 	}
+	if p.DefaultCalls {
+		spec.Defaults |= nccltuner.PlanDefaultCalls
+	}
+	if p.DefaultGraphs {
+		spec.Defaults |= nccltuner.PlanDefaultGraphs
+	}
 	for _, e := range p.Entries {
 		entry := nccltuner.EntrySpec{Bucket: e.Bucket, ID: e.ID, Base: e.Base.Word(), Skip: uint32(e.Skip)}
 		for _, t := range e.Trials {
