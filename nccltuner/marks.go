@@ -30,6 +30,8 @@ type BucketMarks struct {
 	Set    uint32
 	Seen   int  // ranks that reported
 	Differ bool // ranks that reported do not agree
+	// Some have run our own kernel there alone, and NCCL was not asked yet: nothing is known of what it allows, so Set has none of it.
+	Unasked bool
 }
 
 // MarkTable has one BucketMarks a bucket.
@@ -78,13 +80,23 @@ func (r *Record) Marks(t *MarkTable) error {
 				}
 			}
 		}
+		for c := range t {
+			for b := range t[c] {
+				if m := &t[c][b]; m.Unasked {
+					m.Set, m.Differ = m.Set&lateMarks, false
+				}
+			}
+		}
 	})
 }
 
 // firm: what ranks must agree on.
 func (m *BucketMarks) add(word, firm uint32) {
-	if word&markSeen == 0 {
+	switch {
+	case word&(markSeen|markKernels|markGIN) == 0:
 		return
+	case word&markSeen == 0:
+		m.Unasked = true
 	}
 	// Algorithms of a newer NCCL are outside the action space: ranks need not agree about them.
 	set := word & (firm | lateMarks)

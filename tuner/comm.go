@@ -233,14 +233,29 @@ func (m *comm) plan() Plan {
 		slices.SortStableFunc(all, func(a, b *bucket) int { return cmp.Compare(b.calls, a.calls) }) // the rarest are dropped
 	}
 	var room planRoom
-	for _, b := range all {
-		if (b.entry.Base != actions.Default || len(b.entry.Trials) > 0) && room.take(&b.entry) {
-			p.Entries = append(p.Entries, b.entry)
+	put := func(e Entry) bool {
+		taken := (e.Base != actions.Default || len(e.Trials) > 0) && room.take(&e)
+		if taken {
+			p.Entries = append(p.Entries, e)
+		}
+		return taken
+	}
+	settled := func(e Entry) Entry { return Entry{Bucket: e.Bucket, ID: e.ID, Base: e.Base} }
+	for _, b := range all { // what is chosen is in force also where there is no room for trials
+		if e := settled(b.entry); len(b.entry.Trials) == 0 {
+			put(e)
+		} else if e.Base != actions.Default {
+			room.take(&e)
 		}
 	}
-	for i := range m.early {
-		if e := &m.early[i]; m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes] == nil && room.take(e) {
-			p.Entries = append(p.Entries, *e)
+	for _, e := range m.early {
+		if m.buckets[e.Bucket.Collective][e.Bucket.Log2Bytes] == nil {
+			put(e)
+		}
+	}
+	for _, b := range all {
+		if len(b.entry.Trials) > 0 && !put(b.entry) {
+			put(settled(b.entry))
 		}
 	}
 	return p

@@ -196,3 +196,52 @@ func TestStoredKernelsWaitUntilTheyAreOpen(t *testing.T) {
 		check("once marks came")
 	}
 }
+
+// Calls that run what is stored of our own kernels ask NCCL nothing, and are learned from all the same, by what ours can do. Where all sizes of a
+// program want to try something a plan has no room for all trials, and has all choices.
+func TestStoredKernelsAreLearnedFrom(t *testing.T) {
+	shape, ours := state.Shape{Ranks: 4, Nodes: 1}, map[state.Bucket]actions.Action{}
+	var prior []tuner.Learned
+	var buckets []state.Bucket
+	for _, c := range []actions.Collective{actions.AllReduce, actions.AllGather, actions.ReduceScatter} {
+		for log2 := uint8(3); log2 < 30; log2++ {
+			b := bucketOf(c, log2)
+			set := tuner.Choices(b, 1<<26, 24, shape, true)
+			if len(set) < 2 {
+				continue
+			}
+			buckets, ours[b] = append(buckets, b), set[1]
+			prior = append(prior, tuner.Learned{Key: tuner.Key{Bucket: b}, Action: set[1], Calls: 9, CostNs: 500, Default: 1000})
+		}
+	}
+	learner, err := agents.New(agents.NameUCB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := tuner.New(tuner.Config{NewLearner: learner, Explore: true, Guard: agents.DefaultGuardConfig()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Step(1, tuner.CommJoined{Comm: comm, Shape: shape, MaxChannels: 24, EventTimed: true, Explore: true, Prior: prior, Multiprocessors: 132})
+	core.Step(2, tuner.Tick{})
+	core.Step(3, tuner.KernelsOpen{Comm: comm})
+	if by := entriesOf(t, core.Step(3, tuner.Tick{})); len(by) != len(buckets) {
+		t.Fatalf("%d stored choices of %d before any call", len(by), len(buckets))
+	}
+	for _, b := range buckets {
+		core.Step(4, tuner.Marks{Comm: comm, Bucket: b, Set: 1 << 26})
+	}
+	by := entriesOf(t, core.Step(5, tuner.Tick{}))
+	trials := 0
+	for _, b := range buckets {
+		if by[b].Base != ours[b] {
+			t.Errorf("%s: %v is in force, stored is %v", b, by[b].Base, ours[b])
+		}
+		if len(by[b].Trials) > 0 {
+			trials++
+		}
+	}
+	if views := core.Buckets(); len(views) != len(buckets) || len(buckets) <= tuner.MaxEntries || trials < 40 {
+		t.Errorf("%d sizes of %d are known, %d try something", len(views), len(buckets), trials)
+	}
+}

@@ -316,7 +316,7 @@ static void mark_windows(struct dyn_comm *comm, int collective, int bucket) {
   uint32_t has = kernel_marks(place), direct = 1u << (DYN_MARKS_KERNELS_SHIFT + DYN_KERNEL_DIRECT);
   if (!(has & 1u << (DYN_MARKS_KERNELS_SHIFT + DYN_KERNEL_BULK)) || has & direct) return;
   place->kernels |= direct >> DYN_MARKS_HALF;
-  if (place->marks & DYN_MARKS_SEEN) tell_marks(comm, collective, bucket, place->marks | direct);
+  if (place->marks) tell_marks(comm, collective, bucket, place->marks | direct);
 }
 
 /* NCCL refuses a name on every rank, in the same call: what is in force still says it, until the daemon has seen the marks. */
@@ -374,6 +374,8 @@ static __attribute__((noinline)) uint32_t choose_kernel(struct dyn_comm *comm, i
   if (!ours && asked) return 0;
   next_action(comm, collective, bucket);
   if (!ours) action = 0;
+  else if (DYN_RARELY(comm->places[collective][bucket].marks == 0)) /* of what a store has NCCL may never be asked: the daemon is to hear of the size all the same */
+    tell_marks(comm, collective, bucket, kernel_marks(&comm->places[collective][bucket]));
   comm->callsLeft--;
   decided(comm, collective, bytes, action);
   return action;

@@ -15,6 +15,7 @@ func TestKindsInGraphsFindPlantedMistakes(t *testing.T) {
 		{"coming.h", " && !dyn_everywhere(comm, DYN_RANK_NEW_GRAPHS);", ";"},
 		{"coming.h", "!dyn_everywhere(comm, DYN_RANK_NEW_GRAPHS)", "!dyn_anywhere(comm, DYN_RANK_NEW_GRAPHS)"},
 		{"tuner.c", "  if (!dyn_is_ours(action)) comm->capturedNccls", "  comm->capturedNccls"},
+		{"tuner.c", "DYN_RARELY(comm->places[collective][bucket].marks == 0)", "false"},
 	} {
 		t.Run(m.is, func(t *testing.T) {
 			t.Parallel()

@@ -160,7 +160,7 @@ static void publish_bases(uint32_t id, uint32_t first, uint32_t second, uint32_t
     plan.sampleEvery = 1;
     plan.defaults = defaults;
     for (uint32_t i = 0; i < 3; i++) {
-      if (id != 0) plan.index[ALLREDUCE][BUCKET + i] = (uint8_t)(i + 1);
+      if (id != 0) plan.index[ALLREDUCE][BUCKET + i] = plan.index[ALLREDUCE][BUCKET + 3] = (uint8_t)(i + 1);
       plan.entries[i + 1] = (struct dyn_entry){.id = id + i, .base = bases[i]};
     }
     CHECK(publisher_open(&daemon_, COMM_ID) && publisher_publish(&daemon_, &plan));
@@ -204,7 +204,11 @@ static void keeps_nccls(void) {
   publish_bases(111, LSA(0, 8), LSA(0, 8), LSA(2, 16));
   captures(0, LSA(0, 8)), captures(1, free ? LSA(0, 8) : 0), captures(2, LSA(2, 16));
   CHECK(one_call(BYTES, ONE_SHOT | BULK) == LSA(0, 8) && one_call(2 * BYTES, ONE_SHOT | BULK) == LSA(0, 8), "what goes into no graph");
+  /* Where ours have run alone the ranks' word is what ours can do, and NCCL's comes when it is asked. */
+  const uint32_t *marks = &comm->self->marks[ALLREDUCE][BUCKET + 3];
+  CHECK(*marks == 0 && one_call(8 * BYTES, ONE_SHOT | BULK) == LSA(2, 16) && *marks == 5u << 26, "%x", *marks);
   publish_bases(121, ACTION(1, 1, 4), ACTION(1, 2, 16), 0);
+  CHECK(one_call(8 * BYTES, ONE_SHOT | BULK) == 0 && *marks >> 26 == (1u << 5 | 5) && *marks << 6, "%x", *marks);
   captures(0, ACTION(1, 1, 4)), captures(1, ACTION(1, 2, 16)), captures(2, 0);
   publish_bases(131, LSA(0, 8), LSA(0, 8), LSA(0, 4));
   for (int i = 0; i < 3; i++) captures(i, free ? LSA(0, i < 2 ? 8 : 4) : 0);
