@@ -254,8 +254,9 @@ func (m *comm) plan() Plan {
 		}
 	}
 	for _, b := range all {
-		if len(b.entry.Trials) > 0 && !put(b.entry) {
-			put(settled(b.entry))
+		if len(b.entry.Trials) > 0 && !put(b.entry) { // what is not in a plan is no trial of which nothing was heard
+			b.entry, b.nextTrial = settled(b.entry), 0
+			put(b.entry)
 		}
 	}
 	return p

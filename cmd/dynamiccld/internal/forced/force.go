@@ -289,7 +289,7 @@ func (s *Session) Allowed(collective string, bytes uint64) (uint32, error) {
 		return 0, err
 	}
 	m := s.marks.Of(b)
-	if m.Seen != s.o.Ranks || m.Differ || bits.OnesCount32(m.Set) == 0 {
+	if m.Seen != s.o.Ranks || m.Differ || m.Unasked || bits.OnesCount32(m.Set) == 0 {
 		return 0, nil
 	}
 	return m.Set, nil
