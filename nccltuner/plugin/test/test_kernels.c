@@ -151,7 +151,7 @@ static void publish(void) {
 static uint32_t defaults;
 static void publish_bases(uint32_t id, uint32_t first, uint32_t second, uint32_t third) {
   const uint32_t bases[] = {first, second, third};
-  struct publisher daemon_;
+  static struct publisher daemon_; /* which buffers have been superseded it knows */
   struct dyn_plan plan;
   meet();
   if (rank == 0) {
@@ -163,8 +163,7 @@ static void publish_bases(uint32_t id, uint32_t first, uint32_t second, uint32_t
       if (id != 0) plan.index[ALLREDUCE][BUCKET + i] = plan.index[ALLREDUCE][BUCKET + 3] = (uint8_t)(i + 1);
       plan.entries[i + 1] = (struct dyn_entry){.id = id + i, .base = bases[i]};
     }
-    CHECK(publisher_open(&daemon_, COMM_ID) && publisher_publish(&daemon_, &plan));
-    publisher_close(&daemon_);
+    CHECK((daemon_.record || publisher_open(&daemon_, COMM_ID)) && publisher_publish(&daemon_, &plan));
   }
   meet();
   for (int i = 0; i < 2 * DYN_EPOCH_CALLS; i++) one_call(BYTES, ONE_SHOT | BULK);
@@ -206,9 +205,9 @@ static void keeps_nccls(void) {
   CHECK(one_call(BYTES, ONE_SHOT | BULK) == LSA(0, 8) && one_call(2 * BYTES, ONE_SHOT | BULK) == LSA(0, 8), "what goes into no graph");
   /* Where ours have run alone the ranks' word is what ours can do, and NCCL's comes when it is asked. */
   const uint32_t *marks = &comm->self->marks[ALLREDUCE][BUCKET + 3];
-  CHECK(*marks == 0 && one_call(8 * BYTES, ONE_SHOT | BULK) == LSA(2, 16) && *marks == 5u << 26, "%x", *marks);
+  CHECK(*marks == 0 && one_call(8 * BYTES, ONE_SHOT | BULK) == LSA(2, 16) && *marks == 4u << 26, "%x", *marks); /* in bulk alone, of so many bytes */
   publish_bases(121, ACTION(1, 1, 4), ACTION(1, 2, 16), 0);
-  CHECK(one_call(8 * BYTES, ONE_SHOT | BULK) == 0 && *marks >> 26 == (1u << 5 | 5) && *marks << 6, "%x", *marks);
+  CHECK(one_call(8 * BYTES, ONE_SHOT | BULK) == 0 && *marks >> 26 == (1u << 5 | 4) && *marks << 6, "%x", *marks);
   captures(0, ACTION(1, 1, 4)), captures(1, ACTION(1, 2, 16)), captures(2, 0);
   publish_bases(131, LSA(0, 8), LSA(0, 8), LSA(0, 4));
   for (int i = 0; i < 3; i++) captures(i, free ? LSA(0, i < 2 ? 8 : 4) : 0);
