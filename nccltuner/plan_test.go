@@ -12,7 +12,7 @@ import (
 )
 
 func TestEncodePlan(t *testing.T) {
-	spec := PlanSpec{SampleEvery: 8, Entries: []EntrySpec{
+	spec := PlanSpec{SampleEvery: 8, CloseEpochs: 5, Defaults: PlanDefaultGraphs, Entries: []EntrySpec{
 		{Bucket: state.Bucket{Collective: actions.AllReduce, Log2Bytes: 47}, ID: 9, Base: 0x11},
 		{Bucket: state.Bucket{Collective: actions.Broadcast, Log2Bytes: 0}, ID: 4, Base: 0, Skip: 9, Trials: []uint32{0x111, 0, 0x180211}},
 	}}
@@ -23,7 +23,7 @@ func TestEncodePlan(t *testing.T) {
 	if err := encodePlan(&p, &spec); err != nil {
 		t.Fatal(err)
 	}
-	want := ABIPlan{NumEntries: 3, SampleEvery: 8}
+	want := ABIPlan{NumEntries: 3, SampleEvery: 8, CloseEpochs: 5, Defaults: PlanDefaultGraphs}
 	want.Index[4][47], want.Index[0][0] = 1, 2
 	want.Entries[1] = ABIEntry{ID: 9, Base: 0x11}
 	want.Entries[2] = ABIEntry{ID: 4, NumTrials: 3, Skip: 9, Trials: [12]uint32{0x111, 0, 0x180211}}

@@ -22,7 +22,7 @@ func (r *Record) LastEntryID() (uint32, error) {
 }
 
 // NewestBases is what the newest plan has its buckets settle on, so that a daemon that takes the record over can go on
-// from there. It is empty when nothing was published, or when the plan fails its check.
+// from there. It is empty when nothing was published, when the plan fails its check, and when it only compares with the default what is vetoed.
 func (r *Record) NewestBases() (map[state.Bucket]actions.Action, error) {
 	bases := map[state.Bucket]actions.Action{}
 	err := r.memory.guard(func() {
@@ -31,7 +31,8 @@ func (r *Record) NewestBases() (map[state.Bucket]actions.Action, error) {
 			return
 		}
 		plan := r.abi.Plans[slot-1] // a copy: this daemon is the only writer, and writes no buffer that is the newest
-		if planChecksum(&plan) != plan.Checksum {
+		vetoed := plan.Defaults&PlanDefaultGraphs != 0
+		if planChecksum(&plan) != plan.Checksum || vetoed {
 			return
 		}
 		for c := range plan.Index {

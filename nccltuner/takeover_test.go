@@ -34,6 +34,16 @@ func TestTakeover(t *testing.T) {
 	if err != nil || len(bases) != 1 || bases[small] != a {
 		t.Errorf("bases %v, %v; want %v for %v alone", bases, err, a, small)
 	}
+	// In a block of the step guard: what was chosen is in force for graphs, or what is vetoed for calls alone.
+	for defaults, want := range map[uint32]int{PlanDefaultCalls: 1, PlanDefaultGraphs: 0} {
+		if _, err := p.Publish(&PlanSpec{Defaults: defaults, Entries: []EntrySpec{{Bucket: small, ID: 8, Base: a.Word()}}}); err != nil {
+			t.Fatal(err)
+		}
+		if bases, err := r.NewestBases(); err != nil || len(bases) != want {
+			t.Errorf("defaults %d: bases %v, %v; want %d", defaults, bases, err, want)
+		}
+	}
+	r.abi.Plans[int(r.abi.Newest&255)-1].Defaults = 0
 	r.abi.Plans[int(r.abi.Newest&255)-1].Entries[1].Base ^= 1 << 20 // a word that the checksum knows otherwise
 	if bases, err := r.NewestBases(); err != nil || len(bases) != 0 {
 		t.Errorf("a damaged plan gave %v, %v; want none", bases, err)
