@@ -89,7 +89,7 @@ func TestAuditTriesNothing(t *testing.T) {
 			return // a veto
 		case plan.DefaultCalls:
 			empty++
-			if in := plan.Captured(); len(in) != 1 || in[0].ID != entries[0].ID || in[0].Base != entries[0].Base || len(in[0].Trials) > 0 {
+			if in := plan.Entries; len(in) != 1 || in[0].ID != entries[0].ID || in[0].Base != entries[0].Base || len(in[0].Trials) > 0 {
 				t.Errorf("a block of NCCL's default has %+v for graphs; chosen %+v", in, entries)
 			}
 		case empty == 0:
@@ -205,7 +205,7 @@ func TestStepGuardComesBack(t *testing.T) {
 	p.onPlan = func(plan tuner.Plan) {
 		if len(plan.Called()) > 0 && p.core.Totals().Audits == 1 { // a block of what is vetoed
 			blocks++
-			if len(plan.Captured()) > 0 {
+			if !plan.DefaultGraphs {
 				t.Errorf("graphs get what is vetoed: %+v", plan)
 			}
 		}

@@ -203,14 +203,6 @@ func (p *Plan) Called() []Entry {
 	return p.Entries
 }
 
-// Captured is what calls run by that do. None of them is a trial.
-func (p *Plan) Captured() []Entry {
-	if p.DefaultGraphs {
-		return nil
-	}
-	return p.Entries
-}
-
 // Entry is what one bucket does: its next Skip calls run the base, the len(Trials) behind them the trials, all later ones the base.
 type Entry struct {
 	Bucket state.Bucket

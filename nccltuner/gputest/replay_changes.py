@@ -13,14 +13,17 @@ import http.client
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import uuid
 
 from program_bench import ROOT, machine, output
+from program_run import MARK, marked, send
 
 DECODE = "torchrun --nproc-per-node {gpus} examples/decode.py --shapes 8b --batches 1,32,128 --positions 0 --warm 0 --replays 400 --rounds {rounds}"
 ROUND_S = 2.0  # of DECODE, at least: it is ended when the phases are over
@@ -106,32 +109,53 @@ def until(condition, seconds, process):
     return False
 
 
+class Started:
+    """Processes that are ended, and of which nothing is left: launchers give workers sessions of their own."""
+
+    def __init__(self):
+        self.mark, self.all = uuid.uuid4().hex, []
+
+    def begin(self, words, **more):
+        self.all.append(subprocess.Popen(words, cwd=ROOT, env={**os.environ, MARK: self.mark}, start_new_session=True, **more))
+        return self.all[-1]
+
+    def end(self):
+        send([p.pid for p in self.all if p.poll() is None], signal.SIGTERM)
+        end = time.monotonic() + 20
+        while any(p.poll() is None for p in self.all) and time.monotonic() < end:
+            time.sleep(0.1)
+        send(marked(self.mark), signal.SIGKILL)
+        for p in self.all:
+            p.wait()
+
+
 def session(given, tmp, started):
     """What was seen at the beginning of the first phase and at the end of each; None: graphs did not replay."""
-    directory = os.path.join(tmp, "run")
+    directory, store = os.path.join(tmp, "run"), os.path.join(tmp, "store.db")
     os.mkdir(directory, 0o700)
-    store = os.path.join(tmp, "store.db")
-    with open(given.store, "rb") as src, open(store, "wb") as dst:
-        dst.write(src.read())
-    begin = lambda words, **more: started.append(subprocess.Popen(words, cwd=ROOT, start_new_session=True, **more)) or started[-1]
-    begin(["bin/dynamiccld", "serve", "--dir", directory, "--store", store, "--listen", ""])
+    shutil.copyfile(given.store, store)
+    started.begin(["bin/dynamiccld", "serve", "--dir", directory, "--store", store, "--listen", ""])
     rounds = int(sum(given.phases) / ROUND_S + given.start) + 1
     words = given.command or shlex.split(DECODE.format(gpus=machine()["gpus"], rounds=rounds))
     time.sleep(1)
-    program = begin(["bin/dynamiccld", "run", "--no-explore", "--dir", directory, "--"] + words, stdout=sys.stderr)
-    known = lambda: len(all_ := replays(directory)) >= given.choices and all(r["replays"] >= STEADY for r in all_.values())
+    program = started.begin(["bin/dynamiccld", "run", "--no-explore", "--dir", directory, "--"] + words, stdout=sys.stderr)
+
+    def known():
+        told = replays(directory)
+        return len(told) >= given.choices and all(r["replays"] >= STEADY for r in told.values())
+
     if not until(known, given.start, program):
         return None
     seen = [replays(directory)]
     for i, seconds in enumerate(given.phases):
         load = None
         if i == 1:
-            load = begin(shlex.split(given.load), stdout=subprocess.PIPE)
+            load = started.begin(shlex.split(given.load), stdout=subprocess.PIPE)
             load.stdout.readline()  # it has begun
         time.sleep(seconds)
         seen.append(replays(directory))
         if load:
-            os.killpg(load.pid, signal.SIGKILL)
+            load.kill()
             load.wait()
     return seen if program.poll() is None else None
 
@@ -140,18 +164,13 @@ def main(argv):
     if argv == ["--copy"]:
         return copy()
     given = options(argv)
-    started = []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is ended
+    started = Started()
     with tempfile.TemporaryDirectory(prefix="dyn-replays.") as tmp:
         try:
             seen = session(given, tmp, started)
         finally:
-            for process in reversed(started):
-                if process.poll() is None:
-                    os.killpg(process.pid, signal.SIGTERM)
-                    try:
-                        process.wait(20)
-                    except subprocess.TimeoutExpired:
-                        os.killpg(process.pid, signal.SIGKILL)
+            started.end()
     if seen is None:
         print("graphs of ours did not replay, or not to the end: see above; a store of this NCCL's calibration is needed", file=sys.stderr)
         return 1

@@ -27,17 +27,21 @@ static inline uint32_t captured_action(const struct dyn_comm *comm, uint32_t bas
   return stays ? 0 : base;
 }
 
-/* What the plan has for the bucket's next call; 0: it passes through. */
-static inline uint8_t entry_of(const struct dyn_comm *comm, int collective, int bucket) {
-  uint32_t passes = comm->inGraph ? DYN_PLAN_DEFAULT_GRAPHS : DYN_PLAN_DEFAULT_CALLS;
+/* What the plan has for such calls of the bucket (passes: DYN_PLAN_DEFAULT_*, of theirs); 0: they pass through. */
+static inline uint8_t entry_of(const struct dyn_comm *comm, uint32_t passes, int collective, int bucket) {
   return DYN_RARELY(comm->plan.defaults & passes) ? 0 : comm->plan.index[collective][bucket];
+}
+
+/* For the call being made. */
+static inline uint8_t coming_entry(const struct dyn_comm *comm, int collective, int bucket) {
+  return entry_of(comm, comm->inGraph ? DYN_PLAN_DEFAULT_GRAPHS : DYN_PLAN_DEFAULT_CALLS, collective, bucket);
 }
 
 /* The action of the bucket's next call. The count belongs to the entry's id and not to the plan: a new plan that keeps
  * the id goes on with the trials. What goes into a graph stays there: no trial, and none is used up. NCCL's guide (Using
  * NCCL with CUDA Graphs) wants a call captured on all ranks or on none, so all ranks still choose alike. */
 static inline uint32_t coming_action(const struct dyn_comm *comm, int collective, int bucket) {
-  uint8_t index = entry_of(comm, collective, bucket);
+  uint8_t index = coming_entry(comm, collective, bucket);
   if (DYN_RARELY(comm->inGraph)) return captured_action(comm, index == 0 ? 0 : comm->plan.entries[index].base, collective, bucket);
   return index == 0 ? 0 : uncaptured_action(comm, &comm->plan.entries[index], collective, bucket);
 }
@@ -45,7 +49,7 @@ static inline uint32_t coming_action(const struct dyn_comm *comm, int collective
 /* The same, and the call counts. Trials are timed one by one, whatever is sampled besides: all but an entry's first call,
  * of which nobody knew before. */
 static inline DYN_HOT uint32_t next_action(struct dyn_comm *comm, int collective, int bucket) {
-  uint8_t index = entry_of(comm, collective, bucket);
+  uint8_t index = coming_entry(comm, collective, bucket);
   uint32_t action = coming_action(comm, collective, bucket);
   struct dyn_place *place = &comm->places[collective][bucket];
   if (comm->inGraph) return action;
@@ -63,11 +67,9 @@ static inline DYN_HOT uint32_t next_action(struct dyn_comm *comm, int collective
 
 /* Captured or not: a call that a group holds back is asked about before that is known. */
 static inline bool may_be_ours(const struct dyn_comm *comm, int collective, int bucket) {
-  uint8_t index = comm->plan.index[collective][bucket];
-  const struct dyn_entry *entry = &comm->plan.entries[index];
-  bool captured = !(comm->plan.defaults & DYN_PLAN_DEFAULT_GRAPHS) && dyn_is_ours(entry->base);
-  bool called = !(comm->plan.defaults & DYN_PLAN_DEFAULT_CALLS) && dyn_is_ours(uncaptured_action(comm, entry, collective, bucket));
-  return index != 0 && (captured || called);
+  uint8_t graphs = entry_of(comm, DYN_PLAN_DEFAULT_GRAPHS, collective, bucket), calls = entry_of(comm, DYN_PLAN_DEFAULT_CALLS, collective, bucket);
+  return (graphs != 0 && dyn_is_ours(comm->plan.entries[graphs].base)) ||
+         (calls != 0 && dyn_is_ours(uncaptured_action(comm, &comm->plan.entries[calls], collective, bucket)));
 }
 
 #endif

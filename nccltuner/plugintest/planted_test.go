@@ -67,3 +67,11 @@ func plantedPlugin(t *testing.T, program, file, is, mistake string) (string, err
 	}
 	return planted(t, "../plugin", rest, file, is, mistake)()
 }
+
+// findsPluginMistake has a test program of the plugin fail at one of its checks, with a mistake planted in a file.
+func findsPluginMistake(t *testing.T, program, file, is, mistake string) {
+	t.Helper()
+	if said, err := plantedPlugin(t, program, file, is, mistake); err == nil || !strings.Contains(said, "test/") {
+		t.Errorf("not found: %v\n%s", err, said)
+	}
+}
