@@ -1,7 +1,6 @@
 package tuner
 
 import (
-	"math"
 	"slices"
 
 	"dynamiccl/actions"
@@ -24,7 +23,7 @@ type audit struct {
 	rhythm    *rhythm // nil while it rests
 	duel      *duel   // nil while nothing is compared, or what was began anew
 	block     auditBlock
-	at        int    // the place in the step at which steps begin; -1: the first that comes with its instants
+	every     int    // epochs between two sampled ones
 	latest    uint32 // version of the latest plan
 	inPlan    bool   // as that one has it: plain
 	seed      uint64
@@ -36,15 +35,12 @@ type auditPhase uint8
 
 const (
 	auditRests    auditPhase = iota
-	auditListens             // every call is heard: the step's order is looked for
+	auditListens             // every call is heard: the step's order is looked for,
 	auditStills              // nothing new is tried: what is under way comes to an end
-	auditCompares            // blocks run
+	auditCompares            // blocks run, and some of their calls are heard
 )
 
 const (
-	auditSteps = 6   // of a block, at least
-	auditLead  = 2   // steps behind a change that do not count
-	auditMost  = 128 // steps of a block that are kept
 	// A block of which so many calls more than it needs were heard without its steps loses samples, or calls that the step knows.
 	auditSpare = 4096
 	// What is under way when the step is known has so many calls to come to an end.
@@ -53,18 +49,6 @@ const (
 	// the shorter step.
 	auditGaps = 0.01
 )
-
-// auditBlock is the block under way.
-type auditBlock struct {
-	awaits   bool   // its plan was not published yet
-	version  uint32 // of its plan, or an earlier one of the same way
-	began    uint64 // the communicator's newest call then
-	skipped  int    // steps since the change
-	start    uint64 // the call at which the step under way began
-	startNs  int64  // 0: not known
-	addedNs  int64  // to the calls since then by timing them
-	logSteps []float64
-}
 
 // gaps are times in which a stream waits for more than the call before.
 type gaps struct {
@@ -98,7 +82,7 @@ func (a *audit) plain() bool {
 // vetoes says that NCCL's default is in force because steps are shorter with it.
 func (a *audit) vetoes() bool { return a != nil && a.vetoed }
 
-// watches says that every call is to be heard.
+// watches says that more calls are to be heard than of those who rest.
 func (a *audit) watches() bool { return a != nil && a.phase != auditRests }
 
 // stills says that nothing new may be tried.
@@ -129,22 +113,13 @@ func (a *audit) hear(c heardCall, trial bool, plan uint32, startNs, endNs int64,
 		return
 	}
 	b := &a.block
-	added := b.addedNs
-	b.addedNs += int64(addedNs)
 	at, ok := r.place(seq)
-	if ok && a.at < 0 && startNs != 0 {
-		a.at = at
+	switch {
+	case !ok:
+		b.lose()
+	case !b.awaits && int32(plan-b.version) >= 0:
+		b.hear(seq, at, r.period, startNs, int64(addedNs))
 	}
-	if !ok || at != a.at || b.awaits || int32(plan-b.version) < 0 {
-		return
-	}
-	if b.startNs != 0 && startNs > b.startNs && seq == b.start+uint64(r.period) {
-		if b.skipped++; b.skipped > auditLead && len(b.logSteps) < auditMost {
-			tookNs := startNs - b.startNs
-			b.logSteps = append(b.logSteps, math.Log(float64(tookNs-min(added, tookNs/2))))
-		}
-	}
-	b.start, b.startNs, b.addedNs = seq, startNs, int64(addedNs)
 }
 
 // published says that the latest plan has this version.
@@ -196,15 +171,17 @@ func (c *Core) auditOf(nowNs state.Ns, m *comm) {
 	switch a.phase {
 	case auditRests:
 		a.due.since(m.newest, m.chooses())
-		if a.due.now(m.newest) && !m.waits(c.cfg) && !m.contested() {
-			a.phase, a.from, a.heard, a.rhythm, a.gaps = auditListens, m.newest, 0, &rhythm{}, gaps{}
+		if a.due.now(m.newest, m.watch.dearer) && !m.waits(c.cfg) && !m.contested() {
+			a.phase, a.from, a.heard, a.every, a.rhythm, a.gaps = auditListens, m.newest, 0, 1, &rhythm{}, gaps{}
 		}
 	case auditListens:
 		switch r := a.rhythm; {
 		case m.newest-a.from > rhythmPatience:
 			a.rests(m) // nobody knows its steps
+		case a.heard >= rhythmLongest && a.gaps.idle <= auditGaps*a.gaps.all:
+			a.rests(m)
 		case r.period == 0 || a.heard < rhythmFirst+rhythmCalls: // until then a longer step may be found
-		case a.gaps.idle <= auditGaps*a.gaps.all || !m.chooses() || m.contested():
+		case !m.chooses() || m.contested():
 			a.rests(m)
 		default:
 			a.phase, a.stillFrom = auditStills, m.newest
@@ -215,8 +192,8 @@ func (c *Core) auditOf(nowNs state.Ns, m *comm) {
 			a.rests(m)
 		case m.stills():
 			a.number++
-			a.phase, a.at, a.duel = auditCompares, -1, newDuel(!a.vetoed, a.seed, a.number)
-			a.block = auditBlock{version: a.latest, logSteps: make([]float64, 0, auditMost)}
+			a.phase, a.every, a.duel = auditCompares, auditEvery(a.rhythm.period), newDuel(!a.vetoed, a.seed, a.number)
+			a.block, a.rhythm.fixed = auditBlock{version: a.latest}, true
 			a.begins(m.newest)
 		}
 	case auditCompares:
@@ -229,11 +206,10 @@ func (c *Core) auditOf(nowNs state.Ns, m *comm) {
 
 // begins has the next block be under way. One of the same way as before goes on with its steps.
 func (a *audit) begins(newest uint64) {
-	logSteps := a.block.logSteps[:0]
 	if a.duel.byDefault() != a.inPlan {
 		a.block = auditBlock{awaits: true}
 	}
-	a.block.logSteps, a.block.began = logSteps, newest
+	a.block.logNs, a.block.steps, a.block.began = a.block.logNs[:0], 0, newest
 }
 
 // goesOn ends the block under way when it has its steps.
@@ -243,13 +219,13 @@ func (c *Core) goesOn(nowNs state.Ns, m *comm) {
 		a.rests(m)
 		return
 	}
-	if len(a.block.logSteps) < auditSteps {
+	if !a.block.whole() {
 		if m.newest-a.block.began > auditSpare+4*(auditSteps+auditLead)*uint64(max(1, len(a.rhythm.order))) {
 			a.rests(m)
 		}
 		return
 	}
-	o := a.duel.block(middle(a.block.logSteps))
+	o := a.duel.block(middle(a.block.logNs))
 	if o == undecided {
 		a.begins(m.newest)
 		return
@@ -271,7 +247,8 @@ func (c *Core) goesOn(nowNs state.Ns, m *comm) {
 // rests ends an audit.
 func (a *audit) rests(m *comm) {
 	a.phase, a.rhythm, a.duel, a.block = auditRests, nil, nil, auditBlock{}
-	a.due.ended(m.newest, m.newest-a.from, m.watch.dearer)
+	calls := m.newest - a.from
+	a.due.ended(m.newest, calls, m.watch.dearer*float64(a.heard)/float64(max(calls, 1)))
 	m.eachBucket(func(b *bucket) { b.fresh = true })
 }
 

@@ -6,6 +6,8 @@ const (
 	auditShare    = 1.0 / 100 // of all calls are heard for audits, in the long run,
 	auditEarly    = 8         // so many times as many for the first one, half as many for each later one while choices change
 	auditDoubles  = 6
+	// Before the first one so many calls pass that those which are timed to find the step make all of them dearer by no more than this part.
+	auditDearer = 1.0 / 100
 )
 
 // auditDue says when a communicator's next audit is due, in calls.
@@ -34,13 +36,17 @@ func (d *auditDue) since(newest uint64, chosen bool) {
 	}
 }
 
-func (d *auditDue) now(newest uint64) bool {
-	wait := d.distance
-	if d.moved {
+// now says whether one is due where a timed call is dearer by a part.
+func (d *auditDue) now(newest uint64, dearer float64) bool {
+	since, wait := d.endedAt, d.distance
+	switch {
+	case d.audits == 0:
+		since, wait = d.chosenAt, uint64(dearer/auditDearer*(rhythmFirst+rhythmCalls))
+	case d.moved:
 		wait = d.early
 	}
 	settled := newest-d.changedAt >= auditSettled || newest-d.chosenAt >= auditPatience
-	return d.known && settled && (d.audits == 0 || newest-d.endedAt >= wait)
+	return d.known && settled && newest-since >= wait
 }
 
 // ended takes in that an audit took so many calls, each of which was dearer by a part for being watched.

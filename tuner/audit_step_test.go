@@ -96,7 +96,7 @@ func TestAuditTriesNothing(t *testing.T) {
 			entries = slices.Clone(plan.Entries)
 		default:
 			full++
-			if len(plan.Entries) != 1 || plan.Entries[0].ID != entries[0].ID || plan.Entries[0].Base != entries[0].Base || len(plan.Entries[0].Trials) > 0 || plan.SampleEvery != 1 {
+			if len(plan.Entries) != 1 || plan.Entries[0].ID != entries[0].ID || plan.Entries[0].Base != entries[0].Base || len(plan.Entries[0].Trials) > 0 || plan.SampleEvery < 2 {
 				t.Errorf("a block with %+v, every %d; chosen %+v", plan.Entries, plan.SampleEvery, entries)
 			}
 		}
@@ -145,11 +145,42 @@ func TestStepGuardLeavesOutWhatTimingAdds(t *testing.T) {
 		bucket, _ := state.BucketOf(actions.AllReduce, s.calls[0].bytes)
 		p := playOf(t, agents.NameUCB, tuner.Config{Seed: seed, StepGuard: true}, s, tuner.Learned{Key: tuner.Key{Bucket: bucket}, Action: many, CostNs: 8000, Default: 9100, Calls: 1000})
 		p.lasting, p.dearer, p.single = true, 0.25, true
-		p.run(10_000)
+		p.run(30_000)
 		v := p.core.Buckets()[0]
 		t.Log(v.Choice, v.Audit)
 		if all := p.core.Totals(); all.Audits == 0 || all.Vetoes > 0 || v.Choice == actions.Default {
 			t.Errorf("seed %d: %v, %d audits, %d vetoes: %s", seed, v.Choice, all.Audits, all.Vetoes, v.Audit)
+		}
+	}
+}
+
+// Where timing is dear, blocks have few calls timed.
+func TestAuditsTimeFewCalls(t *testing.T) {
+	for calls, most := range map[int]float64{6: 0.3, 57: 0.15, 130: 0.15} {
+		s := step{join: serial, channels: 12}
+		for range calls - 1 {
+			s.calls = append(s.calls, stepCall{16 << 10, 20e3})
+		}
+		s.calls = append(s.calls, stepCall{32 << 10, 20e3})
+		many := actions.Action{Path: actions.PathCollective, Algorithm: actions.Ring, Protocol: actions.Simple, Channels: 32}
+		bucket, _ := state.BucketOf(actions.AllReduce, s.calls[0].bytes)
+		p := playOf(t, agents.NameUCB, tuner.Config{Seed: 1, StepGuard: true}, s, tuner.Learned{Key: tuner.Key{Bucket: bucket}, Action: many, CostNs: 8000, Default: 9100, Calls: 1000})
+		p.dearer, p.single = 0.25, true
+		began, timed := uint64(0), 0
+		p.onPlan = func(plan tuner.Plan) {
+			if plan.DefaultCalls && began == 0 {
+				began, timed = p.seq, p.timed
+			}
+		}
+		for range 200_000 / calls {
+			if p.run(1); p.core.Totals().Audits > 0 {
+				break
+			}
+		}
+		share := float64(p.timed-timed) / float64(p.seq-began)
+		t.Logf("steps of %d calls: %d, %.3f of them timed; %+v", calls, p.seq-began, share, *p.core.Buckets()[0].Audit)
+		if p.core.Totals().Audits != 1 || began == 0 || share > most {
+			t.Errorf("steps of %d calls: %d audits, and of %d calls from the first block of NCCL's default on %.3f were timed", calls, p.core.Totals().Audits, p.seq-began, share)
 		}
 	}
 }
@@ -175,14 +206,25 @@ func TestStepGuardCostsLittle(t *testing.T) {
 	}
 }
 
-// A program that does nothing but calls has no compute to lose, and is not audited.
+// A program that does nothing but calls has no compute to lose, and is not audited; as soon as that is seen calls are not all timed any more.
 func TestStepGuardLeavesOthersAlone(t *testing.T) {
 	alone := step{join: serial, channels: 4}
 	for range 4 {
 		alone.calls = append(alone.calls, stepCall{16 << 20, 3000})
 	}
 	p := guarded(t, agents.NameUCB, alone, 1, true)
+	dense, longest := 0, 0
+	p.onPlan = func(plan tuner.Plan) {
+		if plan.SampleEvery == 1 && p.core.Buckets()[0].Choice != actions.Default {
+			dense = int(p.seq)
+		} else if dense > 0 {
+			longest, dense = max(longest, int(p.seq)-dense), 0
+		}
+	}
 	p.run(3000)
+	if longest == 0 || longest > 300 {
+		t.Errorf("%d calls timed one behind the other", longest)
+	}
 	if v := p.core.Buckets()[0]; v.Choice == actions.Default || v.Audit != nil || p.core.Totals().Audits != 0 {
 		t.Errorf("%+v", v)
 	}

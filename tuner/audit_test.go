@@ -11,16 +11,16 @@ import (
 
 // comparing is an audit of steps of two calls, whose first block is under way with a plan of version 8.
 func comparing() *audit {
-	a := &audit{phase: auditCompares, rhythm: &rhythm{}, at: -1, duel: newDuel(true, 1, 1)}
+	a := &audit{phase: auditCompares, rhythm: &rhythm{}, duel: newDuel(true, 1, 1)}
 	for seq := range uint64(rhythmFirst) {
 		a.rhythm.hear(seq, 1+seq%2)
 	}
-	a.block = auditBlock{version: 8}
+	a.block, a.rhythm.fixed = auditBlock{version: 8}, true
 	return a
 }
 
-// A step counts where it lies within its block and behind its beginning, and both calls at which it begins and ends were timed; less what
-// timing its calls has added.
+// A step counts where it lies within its block and behind its beginning; less what timing its calls has added. Several are measured as one
+// where the call at which one ends and the next begins was not heard, or not timed.
 func TestWhatABlockCounts(t *testing.T) {
 	a := comparing()
 	seq, now := uint64(rhythmFirst), int64(1e9)
@@ -33,10 +33,10 @@ func TestWhatABlockCounts(t *testing.T) {
 	}
 	count := func(what string, want int) {
 		t.Helper()
-		if got := len(a.block.logSteps); got != want {
+		if got := len(a.block.logNs); got != want {
 			t.Errorf("%s: %d steps, want %d", what, got, want)
 		}
-		for _, x := range a.block.logSteps {
+		for _, x := range a.block.logNs {
 			if math.Abs(x-math.Log(1e6)) > 1e-9 {
 				t.Fatalf("%s: a step of %.0f ns", what, math.Exp(x))
 			}
@@ -48,14 +48,25 @@ func TestWhatABlockCounts(t *testing.T) {
 	count("lead", 0)
 	steps(4, 8, 1e6)
 	count("block", 4)
-	seq += 2 // a step that nobody heard
+	seq, now = seq+2, now+1e6 // a step that nobody heard
 	steps(2, 9, 1e6)
-	count("gap", 5)
-	a.hear(heardCall{seq: seq, kind: 1}, false, 9, 0, 0, 0) // a call without instants
-	a.hear(heardCall{seq: seq + 1, kind: 2}, false, 9, now, now, 0)
-	seq += 2
+	count("gap", 6)
+	a.hear(heardCall{seq: seq, kind: 1}, false, 9, 0, 0, 0) // calls without instants
+	a.hear(heardCall{seq: seq + 1, kind: 2}, false, 9, 0, 0, 0)
+	seq, now = seq+2, now+1e6
 	steps(2, 9, 1e6)
-	count("not timed", 6)
+	count("not timed", 8)
+	if a.block.steps != 10 {
+		t.Errorf("%d steps in all", a.block.steps)
+	}
+	a.hear(heardCall{seq: seq, kind: 9}, false, 9, now, now, 0) // another call: from here on nobody knows which place a call has
+	seq++
+	for range rhythmEvery / 2 {
+		steps(1, 9, 1e6)
+	}
+	count("found again", 8)
+	steps(2, 9, 1e6)
+	count("behind it", 10)
 	a.block = auditBlock{awaits: true}
 	steps(4, 9, 1e6)
 	count("not published", 0)
@@ -71,24 +82,27 @@ func TestWhatABlockCounts(t *testing.T) {
 func TestWhenAnAuditIsDue(t *testing.T) {
 	var d auditDue
 	d.since(5000, false)
-	if d.now(50_000) {
+	if d.now(50_000, 0) {
 		t.Error("due where nothing is chosen")
 	}
 	d.since(6000, true)
-	if d.now(6000+auditSettled-1) || !d.now(6000+auditSettled) {
+	if d.now(6000+auditSettled-1, 0) || !d.now(6000+auditSettled, 0) {
 		t.Error("not due as soon as choices have settled")
 	}
 	for at := uint64(6500); at < 6000+auditPatience; at += 500 {
-		if d.changes(at); d.now(at) {
+		if d.changes(at); d.now(at, 0) {
 			t.Fatal("due while choices change")
 		}
 	}
-	if !d.now(6000 + auditPatience) {
+	if !d.now(6000+auditPatience, 0) {
 		t.Error("never due while choices change")
+	}
+	if dear := uint64(6000 + 50*(rhythmFirst+rhythmCalls)); d.now(dear-1, 0.5) || !d.now(dear, 0.5) {
+		t.Error("calls that are dearer by half for being timed are due when others are")
 	}
 	first := func(from uint64) (calls uint64) {
 		for at := from + auditSettled; ; at += 100 {
-			if d.now(at) {
+			if d.now(at, 0) {
 				return at - from
 			}
 		}

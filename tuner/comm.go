@@ -207,8 +207,16 @@ func (m *comm) sampleEvery(cfg Config) int {
 		exploring = exploring || !m.single() && m.trying(b)
 	})
 	switch {
-	case exploring, m.audit.watches(), m.exposure != nil && m.exposure.searching() && !m.waits(cfg):
+	case exploring, m.exposure != nil && m.exposure.searching() && !m.waits(cfg):
 		return 1
+	case m.audit.watches():
+		return min(m.audit.every, m.settledEvery(cfg))
+	}
+	return m.settledEvery(cfg)
+}
+
+func (m *comm) settledEvery(cfg Config) int {
+	switch {
 	case cfg.SampleEvery > 0:
 		return cfg.SampleEvery
 	case !m.Explore && m.observed == 0: // perhaps none of its calls can be timed

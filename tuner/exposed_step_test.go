@@ -75,6 +75,7 @@ type play struct {
 	behind  int                             // samples that are on their way to the core: programs run ahead of their GPU
 	onWay   []tuner.Sample
 	onPlan  func(tuner.Plan) // nil: nobody looks
+	timed   int              // calls
 	odd     int              // steps from one to the next behind which there is another call; 0: none
 	lasting bool             // what events take from kernels that begin early is part of the calls that are timed
 }
@@ -213,6 +214,7 @@ func (p *play) sample(b state.Bucket, bytes uint64, a actions.Action, start, end
 	if !p.times() {
 		return
 	}
+	p.timed++
 	const eventsNs = 2000 // what lies between events and is no call's
 	for r := range int32(2) {
 		skew := 3000 * (1 - float64(r)) // rank 0 comes first

@@ -1,6 +1,9 @@
 package tuner
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // rhythm finds the order in which calls of a communicator come back: a training step makes the same calls each time. It
 // knows a step by what it calls and, where equal calls follow each other, by how long it is from one to the next.
@@ -10,6 +13,7 @@ type rhythm struct {
 	shift  uint64      // the call of number -shift is the step's first
 	order  []uint64    // what the step calls, by place
 	apart  bool        // its calls alone come back sooner: only what is between them tells the places apart
+	fixed  bool        // no other step is looked for, and not all calls are heard: other calls may come in between
 	heard  int         // calls since the period was found or lost
 }
 
@@ -32,7 +36,7 @@ const (
 	rhythmPatience = 8192 // calls after which whoever has no rhythm is taken to have none
 )
 
-// hear takes in a call. It reports that a step was found whose places are others than before.
+// hear takes in a call. It reports that a step was found whose places are others than before, or that there is another one than the fixed one.
 func (r *rhythm) hear(seq, kind uint64) (changed bool) {
 	if r.calls == nil {
 		r.calls = make([]heardCall, rhythmCalls)
@@ -42,9 +46,12 @@ func (r *rhythm) hear(seq, kind uint64) (changed bool) {
 	if r.period > 0 {
 		if at, _ := r.place(seq); r.order[at] != kind {
 			r.period, r.heard = 0, 0
+			if r.fixed { // neither this call nor those before it say where the step begins now
+				clear(r.calls)
+			}
 			return false
 		}
-		if r.heard != rhythmCalls { // all that is remembered is of this step now
+		if r.fixed || r.heard != rhythmCalls { // all that is remembered is of this step now
 			return false
 		}
 		longer := r.closest(seq, r.period)
@@ -53,6 +60,13 @@ func (r *rhythm) hear(seq, kind uint64) (changed bool) {
 	}
 	if r.heard%rhythmEvery != 0 || len(r.order) == 0 && r.heard < rhythmFirst {
 		return false
+	}
+	if r.fixed {
+		shift, fit := r.turned()
+		if fit == 1 || fit > 1 && r.heard >= rhythmFirst/2 { // any of them has equal places lie a step apart
+			r.period, r.shift, r.heard = len(r.order), shift, 0
+		}
+		return fit == 0 && r.heard >= rhythmFirst
 	}
 	for p := 1; p <= rhythmLongest; p++ {
 		if order, ok := r.recurs(seq, p); ok {
@@ -151,6 +165,17 @@ func (r *rhythm) adopt(order []uint64, apart bool) (changed bool) {
 	}
 	r.order, r.shift, r.apart = order, 0, apart
 	return true
+}
+
+// turned gives a shift by which all calls that are remembered lie in the step, and how many do that.
+func (r *rhythm) turned() (shift uint64, fit int) {
+	n := uint64(len(r.order))
+	for turn := range n {
+		if !slices.ContainsFunc(r.calls, func(c heardCall) bool { return c.kind != 0 && c.kind != r.order[(c.seq+turn)%n] }) {
+			shift, fit = turn, fit+1
+		}
+	}
+	return shift, fit
 }
 
 // place is where in the step a call comes; false: nobody knows.

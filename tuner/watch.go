@@ -11,8 +11,8 @@ import (
 // AllReduce, AllGather and ReduceScatter of 1 KiB to 4 MiB; docs/figures/gpu-samples-*.jsonl). Kernel events cost less.
 const WatchNs = 5300
 
-// maxSampleEvery bounds the epochs between two samples of a settled communicator: 8192 calls.
-const maxSampleEvery = 512
+// maxSampleEvery bounds the epochs between two samples of a settled communicator.
+const maxSampleEvery = 8192 / epochCalls
 
 // Calls that may be timed in one go while something is tried: a communicator's first ones, when all is to be learnt (43 ms
 // of events in its life), and later ones; and how many must have been saved for it to begin again.
