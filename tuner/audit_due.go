@@ -7,7 +7,7 @@ const (
 	auditEarly    = 8         // so many times as many for the first one, half as many for each later one while choices change
 	auditDoubles  = 6
 	// Before the first one so many calls pass that those which are timed to find the step make all of them dearer by no more than this part.
-	auditDearer = 1.0 / 100
+	auditDearer = 1.0 / 20
 )
 
 // auditDue says when a communicator's next audit is due, in calls.

@@ -97,7 +97,7 @@ func TestWhenAnAuditIsDue(t *testing.T) {
 	if !d.now(6000+auditPatience, 0) {
 		t.Error("never due while choices change")
 	}
-	if dear := uint64(6000 + 50*(rhythmFirst+rhythmCalls)); d.now(dear-1, 0.5) || !d.now(dear, 0.5) {
+	if dear := uint64(6000 + 10*(rhythmFirst+rhythmCalls)); d.now(dear-1, 0.5) || !d.now(dear, 0.5) {
 		t.Error("calls that are dearer by half for being timed are due when others are")
 	}
 	first := func(from uint64) (calls uint64) {
