@@ -4,7 +4,6 @@
  * communicators are made and destroyed, under join.lock, so at most one rank of the directory at a time looks at or
  * makes a record.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,22 +18,16 @@
 #include "../preload/gathers.h"
 #include "comm.h"
 #include "everywhere.h"
+#include "left.h"
 #include "shows.h"
 #include "transport.h"
 
 #define DYN_MAX_EPOCH_CALLS 65536 /* a record that states more is not one of ours */
-#define SWEPT_RECORDS 1000
 
 static size_t record_bytes(uint32_t nRanks) { return sizeof(struct dyn_record) + nRanks * sizeof(struct dyn_rank); }
 
 static void record_path(const struct dyn_member *member, const char *directory, char path[PATH_MAX]) {
   snprintf(path, PATH_MAX, "%s/comm-%016" PRIx64 ".shm", directory, member->comm.commId);
-}
-
-/* A process that is dead, or a rank that has left, can never be part of this communicator again. */
-static bool is_over(struct dyn_rank *rank) {
-  return __atomic_load_n(&rank->position, __ATOMIC_ACQUIRE) == UINT64_MAX ||
-         !dyn_process_lives(rank->pid, rank->startTime);
 }
 
 enum finding { RECORD_JOINABLE, RECORD_STALE, RECORD_REFUSED };
@@ -76,7 +69,7 @@ static enum finding inspect_ranks(const struct dyn_member *member, struct dyn_re
   uint32_t joined = __atomic_load_n(&record->joined, __ATOMIC_ACQUIRE);
   if (joined > record->nRanks) return RECORD_STALE;
   for (uint32_t i = 0; i < joined; i++)
-    if (is_over(&dyn_ranks_of(record)[i])) return RECORD_STALE;
+    if (dyn_is_over(&dyn_ranks_of(record)[i])) return RECORD_STALE;
   if (record->nRanks != comm->nRanks || record->nNodes != comm->nNodes) {
     dyn_say_why(comm->log, DYN_LOG_WARN, "ranks of communicator %016" PRIx64 " differ about its shape (%u ranks on %u "
             "nodes, here %u on %u): running plain NCCL", comm->commId, record->nRanks, record->nNodes, comm->nRanks,
@@ -156,41 +149,6 @@ static struct dyn_record *open_or_create(struct dyn_member *member, const char *
   if (unlink(path) == 0) return create(member, path);
   dyn_say_why(comm->log, DYN_LOG_WARN, "cannot remove %s, which ranks that are gone have left: %s: running plain NCCL; remove it", path, strerror(errno));
   return NULL;
-}
-
-/* Nobody who joined it lives. Its creator may have died before its magic, as in inspect_header; no other file is judged. */
-static bool is_left(int fd) {
-  struct stat st;
-  struct dyn_record head = {0};
-  ssize_t got = pread(fd, &head, offsetof(struct dyn_record, veto), 0);
-  if (got < (ssize_t)sizeof head.header || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) return false;
-  if (head.header.magic == 0) return true;
-  if (head.header.magic != DYN_RECORD_MAGIC || head.header.version != DYN_ABI_VERSION || dyn_is_elsewhere(head.header.pidNamespace) || head.joined > DYN_MAX_RANKS) return false;
-  for (uint32_t i = 0; i < head.joined; i++) {
-    struct dyn_rank rank;
-    if (pread(fd, &rank, sizeof rank, (off_t)(sizeof head + i * sizeof rank)) != sizeof rank || !is_over(&rank)) return false;
-  }
-  return true;
-}
-
-/* Ranks that are killed leave their record for the daemon to delete; where none lives a program deletes those of earlier ones. Under join.lock, and
- * so many at most that others need not wait for long. */
-static void sweep(const char *directory, dyn_logger log) {
-  static bool swept;
-  DIR *dir = swept || dyn_daemon_lives(log) ? NULL : opendir(directory);
-  swept = true;
-  int looked = 0;
-  for (struct dirent *entry; dir && looked < SWEPT_RECORDS && (entry = readdir(dir));) {
-    uint64_t commId;
-    int end = 0;
-    if (sscanf(entry->d_name, "comm-%16" SCNx64 ".shm%n", &commId, &end) != 1 || end == 0 || entry->d_name[end] != '\0') continue;
-    int fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) continue;
-    if (is_left(fd)) unlinkat(dirfd(dir), entry->d_name, 0);
-    close(fd);
-    looked++;
-  }
-  if (dir) closedir(dir);
 }
 
 /* A variable with which the user decides; NULL: none. */
@@ -371,7 +329,7 @@ static void join(struct dyn_member *member, const char *directory) {
                 "with: fuser %s/join.lock", directory, DYN_JOIN_WAIT_MS, directory);
     return;
   }
-  sweep(directory, comm->log);
+  dyn_sweep_records(directory, comm->log);
   record_path(member, directory, path);
   struct dyn_record *record = open_or_create(member, path);
   bool firstVeto = record && register_rank(member, record, startTime, ncclVersion, transport);
@@ -406,7 +364,7 @@ void dyn_record_leave(struct dyn_member *member, int waitMs) {
   if (lock < 0) return;
   bool last = true;
   uint32_t joined = __atomic_load_n(&comm->record->joined, __ATOMIC_ACQUIRE);
-  for (uint32_t i = 0; i < joined && i < comm->nRanks && last; i++) last = is_over(&dyn_ranks_of(comm->record)[i]);
+  for (uint32_t i = 0; i < joined && i < comm->nRanks && last; i++) last = dyn_is_over(&dyn_ranks_of(comm->record)[i]);
   record_path(member, directory, path);
   if (last && lstat(path, &st) == 0 && st.st_dev == member->device && st.st_ino == member->inode) unlink(path);
   dyn_join_unlock(lock);
