@@ -61,11 +61,11 @@ computing: all
 	$(ALIKE) $(GOTESTSUM) -- $(GOTEST) -run '$(COMPUTING)' ./models/... ./cmd/dynamiccld-train ./nccltuner
 
 # A process would wait a second at its end for races of goroutines that it has left behind.
-# Five packages at once on two cores: live tests wait for much of their time. The longest come first, so that none is alone at the end.
+# Four packages at once on two cores: live tests wait for much of their time. The longest come first, so that none is alone at the end.
 LONGEST := ./kernels/carriertest ./nccltuner/fakegputest ./nccltuner/plugintest ./kernels/kernelstest \
 	$(addprefix ./cmd/dynamiccld/internal/,sweep live paired calibrate) ./nccltuner/gputest/programtest ./nccltuner/workertest
 race: all fakegpu
-	GORACE=atexit_sleep_ms=100 $(GOTESTSUM) -- -race -p 5 $(GOTEST) -skip '$(COMPUTING)' $(LONGEST) $$(go list ./... | grep -vxF "$$(go list $(PURE))")
+	GORACE=atexit_sleep_ms=100 $(GOTESTSUM) -- -race -p 4 $(GOTEST) -skip '$(COMPUTING)' $(LONGEST) $$(go list ./... | grep -vxF "$$(go list $(PURE))")
 
 bench: all ## every figure, as JSON lines in docs/figures/ (minutes; an idle machine)
 	.ci/bench
