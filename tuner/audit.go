@@ -25,7 +25,8 @@ type audit struct {
 	block     auditBlock
 	every     int    // epochs between two sampled ones
 	latest    uint32 // version of the latest plan
-	inPlan    bool   // as that one has it: plain
+	inPlan    bool   // as that one has it: plain,
+	graphsIn  bool   // and vetoes
 	seed      uint64
 	number    uint64     // of audits that compared something
 	told      *AuditView // nil: none has come to anything
@@ -199,8 +200,8 @@ func (c *Core) auditOf(nowNs state.Ns, m *comm) {
 	case auditCompares:
 		c.goesOn(nowNs, m)
 	}
-	if plain := a.plain(); plain != a.inPlan {
-		a.inPlan, m.dirty = plain, true
+	if plain, vetoes := a.plain(), a.vetoes(); plain != a.inPlan || vetoes != a.graphsIn { // a verdict may be for calls what the last block was
+		a.inPlan, a.graphsIn, m.dirty = plain, vetoes, true
 	}
 }
 

@@ -261,3 +261,30 @@ func TestStepGuardComesBack(t *testing.T) {
 		t.Errorf("still vetoed: %+v, %s, %+v", v, v.Audit, p.core.Totals())
 	}
 }
+
+// What a verdict says of graphs is in a plan at once, also where the last block had for calls what the verdict has, and nothing else calls for
+// another plan.
+func TestStepGuardsVerdictHoldsForGraphs(t *testing.T) {
+	s := besideStep()
+	s.channels = 4
+	s.calls = s.calls[:2]
+	for i := range s.calls {
+		s.calls[i].computeNs = 6e6
+	}
+	for seed := uint64(1); seed <= 6; seed++ {
+		p := playOf(t, "coordinate-descent", tuner.Config{Explore: true, Seed: seed, StepGuard: true}, s)
+		var last tuner.Plan
+		p.single, p.onPlan = true, func(plan tuner.Plan) { last = plan }
+		p.run(4000)
+		if p.core.Totals().Vetoes != 1 || !last.DefaultCalls || !last.DefaultGraphs {
+			t.Errorf("seed %d: %d vetoes, and the plan is %+v", seed, p.core.Totals().Vetoes, last)
+		}
+		p.step.join, p.dearer = serial, 2
+		for runs := 0; runs < 10 && p.core.Buckets()[0].Choice == actions.Default; runs++ {
+			p.run(4000)
+		}
+		if p.core.Buckets()[0].Choice == actions.Default || last.DefaultCalls || last.DefaultGraphs {
+			t.Errorf("seed %d: chosen is %v, and the plan is %+v", seed, p.core.Buckets()[0].Choice, last)
+		}
+	}
+}
