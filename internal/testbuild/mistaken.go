@@ -49,10 +49,31 @@ func MistakenPreload(t *testing.T, build, dir, preload, folder, file, is, mistak
 		t.Fatalf("%s is not of the library", own)
 	}
 	library := filepath.Join(dir, "libdynamiccl.so")
-	args := []string{"-std=gnu11", "-w", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec", "-include", filepath.Join(preload, "../glibc.h"),
-		"-iquote", folder, "-shared", "-Wl,-Bsymbolic", "-o", library, Mistaken(t, dir, folder, file, is, mistake)}
-	if out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("CC"), "gcc"), slices.Concat(args, slices.Delete(objects, i, i+1), []string{"-pthread", "-ldl"})...).CombinedOutput(); err != nil {
+	share(t, library, preload, folder, Mistaken(t, dir, folder, file, is, mistake), slices.Delete(objects, i, i+1))
+	return library
+}
+
+// MistakenPlugin links the plugin, whose Makefile is in plugin and made objects, into dir: with a mistake in a header that tuner.c alone has.
+func MistakenPlugin(t *testing.T, dir, plugin, objects, header, is, mistake string) string {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(objects, "*.o"))
+	i := slices.Index(all, filepath.Join(objects, "tuner.o"))
+	if err != nil || i < 0 {
+		t.Fatalf("no objects of the plugin in %s: %v", objects, err)
+	}
+	include := `#include "` + header + `"`
+	Mistaken(t, dir, plugin, header, is, mistake)
+	library := filepath.Join(dir, "libnccl-tuner-dynamiccl.so")
+	share(t, library, plugin, plugin, Mistaken(t, dir, plugin, "tuner.c", include, include), slices.Delete(all, i, i+1)) // a copy finds what is beside it
+	return library
+}
+
+// share links a shared library, whose Makefile is in made, of objects and of a source of folder.
+func share(t *testing.T, library, made, folder, source string, objects []string) {
+	t.Helper()
+	args := []string{"-std=gnu11", "-w", "-D_GNU_SOURCE", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec", "-include", filepath.Join(made, "../glibc.h"),
+		"-iquote", folder, "-shared", "-Wl,-Bsymbolic", "-o", library, source}
+	if out, err := exec.CommandContext(t.Context(), cmp.Or(os.Getenv("CC"), "gcc"), slices.Concat(args, objects, []string{"-pthread", "-ldl"})...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	return library
 }

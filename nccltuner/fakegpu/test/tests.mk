@@ -16,7 +16,7 @@ $(TESTS): $(T)/%: test/%.c $(RIG) $(TEST_HEADERS) $(LIB)/libcuda.so.1 $(LIB)/lib
 	@echo "cc $@"; $(CC) $(CFLAGS) -isystem $(CUDA_INCLUDE) -o $@ $< $(RIG) -L$(LIB) -Wl,--as-needed -l:libcuda.so.1 -l:libnccl.so.2 -lm
 
 # For tests with a daemon, of what is built here.
-$(LIB)/one_process $(LIB)/groups: $(LIB)/%: test/%.c $(RIG) $(TEST_HEADERS) $(LIB)/libcuda.so.1 $(LIB)/libnccl.so.2
+$(LIB)/one_process $(LIB)/groups $(LIB)/steps: $(LIB)/%: test/%.c $(RIG) $(TEST_HEADERS) $(LIB)/libcuda.so.1 $(LIB)/libnccl.so.2
 	@echo "cc $@"; $(CC) $(CFLAGS) -isystem $(CUDA_INCLUDE) -o $@ $< $(RIG) -L$(LIB) -Wl,--as-needed -l:libcuda.so.1 -l:libnccl.so.2 -lm
 
 # mix, of which the stand-in for NCCL has few types and sizes, and the driver's no runtime.

@@ -1,11 +1,7 @@
 package live
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -18,14 +14,7 @@ import (
 )
 
 // oneProcess is a program with several GPUs in one process (nccltuner/fakegpu/test/one_process.c) under the preload library.
-type oneProcess struct {
-	*rig
-	in    io.WriteCloser
-	out   *bufio.Reader
-	cmd   *exec.Cmd
-	said  bytes.Buffer // on standard error, whole once it has ended
-	calls int
-}
+type oneProcess struct{ *asked }
 
 // lookedUp is the program that has NCCL by ctypes (testdata/looked_up.py).
 const lookedUp = "looked-up"
@@ -37,42 +26,29 @@ const pastUs = "past-us"
 func startOneProcess(r *rig, how string, ranks, bytes int, kernelUs, table string, environ ...string) *oneProcess {
 	r.Helper()
 	fake := r.standIns()
-	p := &oneProcess{rig: r, calls: 40}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	r.Cleanup(cancel)
 	preload := filepath.Join(r.build.Lib, "libdynamiccl.so")
-	sizes := []string{strconv.Itoa(ranks), strconv.Itoa(bytes), strconv.Itoa(p.calls)}
+	sizes := []string{strconv.Itoa(ranks), strconv.Itoa(bytes), "40"}
+	var cmd *exec.Cmd
 	if how == lookedUp || how == pastUs {
-		p.cmd = exec.CommandContext(ctx, "python3", append([]string{"testdata/looked_up.py"}, sizes...)...)
+		cmd = exec.CommandContext(ctx, "python3", append([]string{"testdata/looked_up.py"}, sizes...)...)
 		preload += ":" + filepath.Join(fake, "libclock.so")
 	} else {
-		p.cmd = exec.CommandContext(ctx, filepath.Join(fake, "one_process"), append([]string{how}, sizes...)...)
+		cmd = exec.CommandContext(ctx, filepath.Join(fake, "one_process"), append([]string{how}, sizes...)...)
 		preload += ":" + filepath.Join(fake, "libnccl.so.2")
 	}
-	p.cmd.Env = r.programEnv(preload, table)
+	cmd.Env = r.programEnv(preload, table)
 	if how == pastUs {
-		p.cmd.Env = append(p.cmd.Env, "DYNAMICCL_NO_DLSYM=1")
+		cmd.Env = append(cmd.Env, "DYNAMICCL_NO_DLSYM=1")
 	}
 	if kernelUs == "" {
-		p.cmd.Env = append(p.cmd.Env, "DYNAMICCL_NO_KERNELS=1")
+		cmd.Env = append(cmd.Env, "DYNAMICCL_NO_KERNELS=1")
 	} else {
-		p.cmd.Env = append(p.cmd.Env, "FAKEGPU_KERNEL_US="+kernelUs)
+		cmd.Env = append(cmd.Env, "FAKEGPU_KERNEL_US="+kernelUs)
 	}
-	p.cmd.Env = append(p.cmd.Env, environ...)
-	p.cmd.Stderr = io.MultiWriter(os.Stderr, &p.said)
-	var err error
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		r.Fatal(err)
-	}
-	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		r.Fatal(err)
-	}
-	p.out = bufio.NewReader(out)
-	if err := p.cmd.Start(); err != nil {
-		r.Fatal(err)
-	}
-	return p
+	cmd.Env = append(cmd.Env, environ...)
+	return &oneProcess{startAsked(r, cmd)}
 }
 
 // more makes calls and compares every element.
@@ -80,51 +56,15 @@ func (p *oneProcess) more() { p.line("\n") }
 
 func (p *oneProcess) line(line string) {
 	p.Helper()
-	if _, err := io.WriteString(p.in, line); err != nil {
-		p.Fatal(err)
-	}
-	said, err := p.out.ReadString('\n')
-	if err != nil {
-		p.Fatalf("%v after %q", err, said)
-	}
-	if wrong := strings.TrimSpace(said); wrong != "0" {
+	if wrong := strings.TrimSpace(p.ask(line)); wrong != "0" {
 		p.Fatalf("%s elements are wrong", wrong)
-	}
-}
-
-func (p *oneProcess) end() {
-	p.Helper()
-	if err := p.in.Close(); err != nil {
-		p.Error(err)
-	}
-	if err := p.cmd.Wait(); err != nil {
-		p.Error(err)
 	}
 }
 
 // learn makes calls until the choice of the bucket is one that is wanted.
 func (p *oneProcess) learn(log2Bytes uint8, wanted func(b *control.Bucket) bool) *control.Bucket {
 	p.Helper()
-	client := control.NewClient(p.daemon.Dir)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		p.more()
-		buckets, err := client.Buckets(p.Context())
-		if err != nil {
-			p.Fatal(err)
-		}
-		var found *control.Bucket
-		for i := range buckets {
-			if uint8(buckets[i].Bucket.Log2Bytes) == log2Bytes {
-				found = &buckets[i]
-			}
-		}
-		if found != nil && wanted(found) {
-			return found
-		}
-		if time.Now().After(deadline) {
-			p.Fatalf("after a minute: %+v\n%+v", found, p.status())
-		}
-	}
+	return p.learns(p.more, log2Bytes, wanted)
 }
 
 // One thread with several GPUs makes each call for all of them within a group: it learns what as many processes learn, NCCL's
