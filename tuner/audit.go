@@ -36,7 +36,7 @@ type auditPhase uint8
 
 const (
 	auditRests    auditPhase = iota
-	auditListens             // every call is heard: the step's order is looked for,
+	auditListens             // every call is heard: the step's order is looked for
 	auditStills              // nothing new is tried: what is under way comes to an end
 	auditCompares            // blocks run, and some of their calls are heard
 )
@@ -248,8 +248,7 @@ func (c *Core) goesOn(nowNs state.Ns, m *comm) {
 // rests ends an audit.
 func (a *audit) rests(m *comm) {
 	a.phase, a.rhythm, a.duel, a.block = auditRests, nil, nil, auditBlock{}
-	calls := m.newest - a.from
-	a.due.ended(m.newest, calls, m.watch.dearer*float64(a.heard)/float64(max(calls, 1)))
+	a.due.ended(m.newest, m.newest-a.from, m.watch.dearer*float64(a.heard))
 	m.eachBucket(func(b *bucket) { b.fresh = true })
 }
 

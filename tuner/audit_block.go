@@ -17,16 +17,15 @@ const (
 // auditBlock measures the steps of a block: from a call to one of the same place in the step, a step later or several, by the last rank's
 // starts. Calls in between need not be timed.
 type auditBlock struct {
-	awaits  bool   // its plan was not published yet
-	version uint32 // of its plan, or an earlier one of the same way
-	began   uint64 // the communicator's newest call then
-	known   bool   // from is
-	from    uint64 // its first call that was heard
-	after   uint64 // calls before it are in what was measured
-	addedNs int64  // by timing them to calls since from
-	starts  []auditStart
-	steps   int       // measured
-	logNs   []float64 // the logarithms of a step in each time that was measured
+	awaits  bool         // its plan was not published yet
+	version uint32       // of its plan, or an earlier one of the same way
+	began   uint64       // the communicator's newest call then
+	from    uint64       // its first call that was heard
+	after   uint64       // calls before it are in what was measured
+	addedNs int64        // by timing them to calls since from
+	starts  []auditStart // by place; nil: no call was heard
+	steps   int          // measured
+	logNs   []float64    // the logarithms of a step in each time that was measured
 }
 
 // auditStart is the latest call of a place in the step whose start is known.
@@ -37,8 +36,8 @@ type auditStart struct {
 
 // hear takes in a call at a place of the step. addedNs is what timing it has added to it.
 func (b *auditBlock) hear(seq uint64, at, period int, startNs, addedNs int64) {
-	if !b.known {
-		b.known, b.from, b.starts = true, seq, make([]auditStart, period)
+	if b.starts == nil {
+		b.from, b.starts = seq, make([]auditStart, period)
 	}
 	before := b.addedNs
 	b.addedNs += addedNs

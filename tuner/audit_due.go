@@ -49,15 +49,14 @@ func (d *auditDue) now(newest uint64, dearer float64) bool {
 	return d.known && settled && newest-since >= wait
 }
 
-// ended takes in that an audit took so many calls, each of which was dearer by a part for being watched.
-func (d *auditDue) ended(newest, calls uint64, dearer float64) {
+// ended takes in that an audit took so many calls, and that watching some of them took as long as so many do.
+func (d *auditDue) ended(newest, calls uint64, watching float64) {
 	if d.audits++; d.moved {
 		d.alike = 0
 	}
-	calls = max(calls, 1)
-	most := max(1/auditShare, dearer/DefaultWatchShare)
+	most := max(float64(max(calls, 1))/auditShare, watching/DefaultWatchShare)
 	d.endedAt, d.chosenAt, d.moved = newest, newest, false
-	d.distance = uint64(most*float64(calls)) << min(d.alike, auditDoubles)
-	d.early = uint64(most * float64(calls) / float64(max(1, auditEarly>>min(d.audits-1, 8))))
+	d.distance = uint64(most) << min(d.alike, auditDoubles)
+	d.early = uint64(most / float64(max(1, auditEarly>>min(d.audits-1, 8))))
 	d.alike++
 }

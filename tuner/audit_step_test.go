@@ -133,7 +133,7 @@ func TestStepGuardKeepsWhatHelps(t *testing.T) {
 	}
 }
 
-// In an audit all calls are timed, and what that adds to calls differs by what runs: it is no part of the steps. What is chosen gains 1.2 us
+// In an audit calls are timed, and what that adds to calls differs by what runs: it is no part of the steps. What is chosen gains 1.2 us
 // a call here, and is charged 1.5 us more for being timed.
 func TestStepGuardLeavesOutWhatTimingAdds(t *testing.T) {
 	s := step{join: serial, channels: 12}
@@ -230,14 +230,20 @@ func TestStepGuardLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// Later nothing is hidden any more: another audit finds that what was chosen makes steps shorter, and it is in force again.
-func TestStepGuardComesBack(t *testing.T) {
+// longStep is two calls beside long compute, which what is chosen makes longer.
+func longStep() step {
 	s := besideStep()
 	s.channels = 4
 	s.calls = s.calls[:2]
 	for i := range s.calls {
 		s.calls[i].computeNs = 6e6
 	}
+	return s
+}
+
+// Later nothing is hidden any more: another audit finds that what was chosen makes steps shorter, and it is in force again.
+func TestStepGuardComesBack(t *testing.T) {
+	s := longStep()
 	p := guarded(t, "coordinate-descent", s, 1, true)
 	p.run(4000)
 	if v := p.core.Buckets()[0]; v.Choice != actions.Default || p.core.Totals().Vetoes != 1 {
@@ -265,12 +271,7 @@ func TestStepGuardComesBack(t *testing.T) {
 // What a verdict says of graphs is in a plan at once, also where the last block had for calls what the verdict has, and nothing else calls for
 // another plan.
 func TestStepGuardsVerdictHoldsForGraphs(t *testing.T) {
-	s := besideStep()
-	s.channels = 4
-	s.calls = s.calls[:2]
-	for i := range s.calls {
-		s.calls[i].computeNs = 6e6
-	}
+	s := longStep()
 	for seed := uint64(1); seed <= 6; seed++ {
 		p := playOf(t, "coordinate-descent", tuner.Config{Explore: true, Seed: seed, StepGuard: true}, s)
 		var last tuner.Plan

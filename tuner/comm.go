@@ -215,6 +215,7 @@ func (m *comm) sampleEvery(cfg Config) int {
 	return m.settledEvery(cfg)
 }
 
+// settledEvery is how often a communicator is sampled of which nothing is asked.
 func (m *comm) settledEvery(cfg Config) int {
 	switch {
 	case cfg.SampleEvery > 0:

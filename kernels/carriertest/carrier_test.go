@@ -146,17 +146,16 @@ func TestCardTraffic(t *testing.T) {
 func TestCardThreads(t *testing.T) {
 	for _, run := range [][]string{{"11", "traffic", "2", puts("1500"), seed()}, {"14", "traffic", "2", puts("1500"), seed()}, {"11", "killed", seed()}, {"14", "killed", seed()}, {"11", "refused"}, {"14", "shared"}, {"11", "locked"}, {"14", "locked"}, {"14", "leaves"}, {"11", "expected"}, {"14", "several", filepath.Join(t.TempDir(), "faults")}} {
 		// What the sanitizer slows down beside other tests may lie still for the second that a card stays: who has CUDA's lock then hangs.
-		for tries := 2; ; {
-			said, err := runCard(t, "", "threads/card_test", run[0], "obj/carrier/test/threads/carrier.so", run[1:]...)
-			if strings.Contains(said, "WARNING: ThreadSanitizer") {
-				t.Errorf("table %v", run)
-			}
-			if tries--; err == nil || tries == 0 {
-				if err != nil {
-					t.Errorf("table %v: %v", run, err)
-				}
+		var said string
+		var err error
+		for range 2 {
+			said, err = runCard(t, "", "threads/card_test", run[0], "obj/carrier/test/threads/carrier.so", run[1:]...)
+			if err == nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
 				break
 			}
+		}
+		if err != nil || strings.Contains(said, "WARNING: ThreadSanitizer") {
+			t.Errorf("table %v: %v", run, err)
 		}
 	}
 }
