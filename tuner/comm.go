@@ -31,6 +31,7 @@ type comm struct {
 	every     int       // epochs between sampled ones, of the last plan
 	exposure  *exposure // nil: calls are charged what they take
 	audit     *audit    // nil: steps are not guarded
+	computes  computes
 	connected connected
 	tried     *bucket  // the last one that got trials
 	replays   *replays // nil: no graph has told of one
@@ -112,9 +113,12 @@ func (m *comm) views(all []BucketView) []BucketView {
 		if m.exposure != nil {
 			v.Reward = RewardExposed
 		}
-		if most := m.mostCTAs(); most < slices.Max(ctaChoices) && slices.ContainsFunc(b.set, func(a actions.Action) bool { return a.Path == actions.PathLSA || a.Path == actions.PathGIN }) {
+		if most := m.mostCTAs(b.Bucket); most < slices.Max(ctaChoices) && slices.ContainsFunc(b.set, func(a actions.Action) bool { return a.Path == actions.PathLSA || a.Path == actions.PathGIN }) {
 			v.MostCTAs = int(most)
-			if most < uint8(m.MaxCTAs) || m.MaxCTAs == 0 {
+			switch {
+			case most < m.mostPlaces():
+				v.Computes = true
+			case most < uint8(m.MaxCTAs) || m.MaxCTAs == 0:
 				v.Beside = m.Outstanding - 1
 			}
 		}
@@ -207,7 +211,7 @@ func (m *comm) sampleEvery(cfg Config) int {
 		exploring = exploring || !m.single() && m.trying(b)
 	})
 	switch {
-	case exploring, m.exposure != nil && m.exposure.searching() && !m.waits(cfg):
+	case exploring, (m.exposure != nil && m.exposure.searching() || m.seeks()) && !m.waits(cfg):
 		return 1
 	case m.audit.watches():
 		return min(m.audit.every, m.settledEvery(cfg))

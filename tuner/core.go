@@ -188,7 +188,7 @@ func (c *Core) marks(nowNs state.Ns, e Marks) {
 	if m.several() {
 		set = acrossHosts(set, e.Bucket.Collective)
 	}
-	set = setWithin(set, m.mostCTAs(), hasRails(e.Bucket, m.Shape))
+	set = setWithin(set, m.mostCTAs(e.Bucket), hasRails(e.Bucket, m.Shape))
 	switch {
 	case old != nil && old.differ == e.Differ && slices.Equal(old.allowed, set):
 		return
@@ -271,6 +271,7 @@ func (c *Core) learned(m *comm, b *bucket) {
 		earlier = stored
 	}
 	l.Evidence = withEarlier(l, earlier) // a short program, or condition, measures little of what is known
+	l = m.unspared(l, earlier)
 	l = l.Refusing(m.refused(b.Bucket)...)
 	b.told = &l
 	l.Key = Key{Machine: cmp.Or(m.Machine, c.cfg.Machine), GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket}

@@ -34,7 +34,8 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	made, share := m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income)
 	b := m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]
 	m.audit.hear(heardCall{seq: o.Seq, kind: kindOf(s)}, b != nil && o.Action != b.entry.Base, o.Plan, m.joiner.beganNs, m.joiner.endedNs, m.joiner.addedNs)
-	if b != nil {
+	c.hearsCompute(m, s, o.Seq)
+	if b = m.buckets[s.Bucket.Collective][s.Bucket.Log2Bytes]; b != nil { // which may be made anew
 		b.look.heard(m.newest, nowNs)
 	}
 	if !bad {

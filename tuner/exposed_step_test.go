@@ -19,6 +19,7 @@ type step struct {
 	calls    []stepCall
 	join     joinMode
 	channels float64 // of NCCL's default; 0: 24
+	ours     bool    // one node, and our kernel for large calls beside NCCL's default
 }
 
 type stepCall struct {
@@ -37,6 +38,9 @@ const (
 
 // costOf is a fabric on which more channels make a call faster and take more of the GPU from compute, as they do.
 func (s *step) costOf(a actions.Action, bytes uint64) (callNs, stolenNs float64) {
+	if s.ours {
+		return bulkCost(a, bytes)
+	}
 	channels, protocol := cmp.Or(s.channels, 24), 1.0
 	if a != actions.Default {
 		channels = float64(a.Channels)
@@ -100,9 +104,16 @@ func playOf(t *testing.T, learner string, cfg tuner.Config, s step, stored ...tu
 	}
 	p := &play{t: t, core: core, step: s, rng: rand.New(rand.NewPCG(cfg.Seed, 7)), jitter: 0.005, every: 1, force: map[state.Bucket]tuner.Entry{},
 		ids: map[state.Bucket]uint32{}, made: map[state.Bucket]int{}, clock: 1e9, free: 1e9}
-	p.tell(tuner.CommJoined{Comm: comm, Shape: state.Shape{Ranks: 2, Nodes: 2}, Explore: cfg.Explore, EventTimed: true, Prior: stored})
+	shape, marks := state.Shape{Ranks: 2, Nodes: 2}, classicMarks(actions.AllReduce)
+	if s.ours {
+		shape, marks = state.Shape{Ranks: 4, Nodes: 1}, tuner.MarkBulk
+	}
+	p.tell(tuner.CommJoined{Comm: comm, Shape: shape, Explore: cfg.Explore, EventTimed: true, Prior: stored})
+	if s.ours {
+		p.tell(tuner.KernelsOpen{Comm: comm})
+	}
 	for _, c := range s.calls {
-		p.tell(tuner.Marks{Comm: comm, Bucket: p.bucket(c), Set: classicMarks(actions.AllReduce)})
+		p.tell(tuner.Marks{Comm: comm, Bucket: p.bucket(c), Set: marks})
 	}
 	return p
 }
@@ -216,8 +227,12 @@ func (p *play) sample(b state.Bucket, bytes uint64, a actions.Action, start, end
 	}
 	p.timed++
 	const eventsNs = 2000 // what lies between events and is no call's
-	for r := range int32(2) {
-		skew := 3000 * (1 - float64(r)) // rank 0 comes first
+	ranks := int32(2)
+	if p.step.ours {
+		ranks = 4
+	}
+	for r := range ranks {
+		skew := 3000 * (1 - min(1, float64(r))) // rank 0 comes first
 		took := state.Ns(end - start + skew + eventsNs)
 		s := tuner.Sample{Comm: comm, Seq: p.seq, Rank: r, Bucket: b, Bytes: bytes, Plan: p.running, StartNs: uint64(start - skew), ClockNs: 5000, EventTimed: true,
 			CounterNs: took, SignalNs: took, Action: a, Ran: a}

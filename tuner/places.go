@@ -65,7 +65,8 @@ func setWithin(set []actions.Action, most uint8, rails bool) []actions.Action {
 	return fewer
 }
 
-func (m *comm) mostCTAs() uint8 {
+// mostPlaces is what a kernel of the communicator's may have, that all have places.
+func (m *comm) mostPlaces() uint8 {
 	return uint8(least(int(mostCTAs(m.Outstanding, m.Multiprocessors)), m.MaxCTAs))
 }
 
@@ -85,14 +86,16 @@ func (o *Outstanding) Narrow(multiprocessors, maxCTAs int) {
 // fitting is what stands for a choice of a bucket: it, or the same kernel with as many CTAs as there may be, unless that was
 // measured to be no better than NCCL's default.
 func (m *comm) fitting(b state.Bucket, a actions.Action) actions.Action {
-	fewer := withCTAs(a, m.mostCTAs(), hasRails(b, m.Shape))
+	fewer := withCTAs(a, m.mostCTAs(b), hasRails(b, m.Shape))
 	if fewer.Path == actions.PathCollective && m.channels(b.Collective) == OwnChannels {
 		fewer.Channels = 0 // what runs, which was measured or not
 		if l := m.prior(b); fewer != a && (l == nil || l.Evidence[fewer].N == 0) {
 			return actions.Default
 		}
 	}
-	if l := m.prior(b); l != nil && fewer != a {
+	if l := m.prior(b); fewer != a && !m.known(l, b, fewer) {
+		return actions.Default
+	} else if l != nil && fewer != a {
 		if was, ok := l.Evidence[fewer]; ok && was.MeanNs >= l.Evidence[actions.Default].MeanNs {
 			return actions.Default
 		}
@@ -127,18 +130,22 @@ func (c *Core) outstanding(e Outstanding) {
 	if m == nil {
 		return
 	}
-	before := m.mostCTAs()
+	before := m.mostPlaces()
 	m.Outstanding = max(m.Outstanding, e.Kernels)
 	m.Multiprocessors, m.MaxCTAs = least(m.Multiprocessors, e.Multiprocessors), least(m.MaxCTAs, e.MaxCTAs)
-	if m.mostCTAs() == before {
-		return
+	if m.mostPlaces() != before {
+		c.refits(m)
 	}
+}
+
+// refits has a communicator's choices have as few CTAs as they may have now.
+func (c *Core) refits(m *comm) {
 	m.refitEarly()
-	m.eachBucket(func(b *bucket) {
-		if set := setWithin(b.allowed, m.mostCTAs(), hasRails(b.Bucket, m.Shape)); !slices.Equal(set, b.allowed) {
+	for _, b := range slices.Clone(m.order) {
+		if set := setWithin(b.allowed, m.mostCTAs(b.Bucket), hasRails(b.Bucket, m.Shape)); !slices.Equal(set, b.allowed) {
 			m.put(c.refit(m, b, set))
 		}
-	})
+	}
 }
 
 func (m *comm) refitEarly() {

@@ -160,8 +160,8 @@ func TestFewerCTAsBesideMoreKernels(t *testing.T) {
 	}
 	for _, fewer := range []int{1, 3, 4} {
 		p.core.Step(3, Outstanding{Comm: 1, Kernels: fewer})
-		if p.core.comms[1].mostCTAs() != 32 {
-			t.Errorf("%d kernels: %d CTAs", fewer, p.core.comms[1].mostCTAs())
+		if p.core.comms[1].mostPlaces() != 32 {
+			t.Errorf("%d kernels: %d CTAs", fewer, p.core.comms[1].mostPlaces())
 		}
 	}
 	p.core.Step(3, Outstanding{Comm: 9, Kernels: 8}) // nobody's
@@ -170,7 +170,7 @@ func TestFewerCTAsBesideMoreKernels(t *testing.T) {
 		want            uint8
 	}{{148, 32}, {78, 16}, {100, 16}, {0, 16}, {50, 4}} {
 		p.core.Step(3, Outstanding{Comm: 1, Kernels: 4, Multiprocessors: c.multiprocessors})
-		if got := p.core.comms[1].mostCTAs(); got != c.want {
+		if got := p.core.comms[1].mostPlaces(); got != c.want {
 			t.Errorf("%d multiprocessors: %d CTAs, want %d", c.multiprocessors, got, c.want)
 		}
 	}
@@ -199,7 +199,7 @@ func TestFewerCTAsThanTheProgramAllows(t *testing.T) {
 			}
 		}
 	}
-	if p.core.Step(3, Outstanding{Comm: 1, Kernels: 3, MaxCTAs: 40}); p.core.comms[1].mostCTAs() != 12 {
+	if p.core.Step(3, Outstanding{Comm: 1, Kernels: 3, MaxCTAs: 40}); p.core.comms[1].mostPlaces() != 12 {
 		t.Error("the bound has risen")
 	}
 }
@@ -354,7 +354,7 @@ func TestNoPlanHasMoreCTAs(t *testing.T) {
 		for _, id := range comms { // the newest plan of each, and what may be in the next ones
 			m := core.comms[id]
 			m.eachBucket(func(b *bucket) {
-				if !slices.Equal(b.set, setWithin(b.set, m.mostCTAs(), hasRails(b.Bucket, m.Shape))) {
+				if !slices.Equal(b.set, setWithin(b.set, m.mostCTAs(b.Bucket), hasRails(b.Bucket, m.Shape))) {
 					r.Fatalf("communicator %d, %d kernels: %s", id, most[id], names(b.set))
 				}
 			})

@@ -323,6 +323,7 @@ type BucketView struct {
 	Reward       Reward           // what Choices and Ledger count
 	MostCTAs     int              // of our kernels, where Beside or the program leaves fewer than a set has otherwise; 0: as many as these are
 	Beside       int              // kernels that may wait beside one of these, where that is why
+	Computes     bool             // or the program may compute beside these calls
 	Refused      []actions.Action // that are never tried, for they hung their ranks or gave wrong elements when they were measured
 	Silent       []actions.Action // that are not tried any more, since nobody heard of their trials
 	Audit        *AuditView       // of the communicator's steps; nil: none has come to anything

@@ -48,6 +48,7 @@ type Bucket struct {
 	Note        string     `json:"note,omitempty"`
 	MostCTAs    int        `json:"most_ctas,omitempty"`      // of our kernels; 0: as many as there are choices of
 	Beside      int        `json:"kernels_beside,omitempty"` // that may wait on a GPU beside one of these, where that is why
+	Computes    bool       `json:"computes,omitempty"`       // or the program may compute beside these calls
 	Diagnosis   string     `json:"diagnosis"`
 	DiagnosedAt *time.Time `json:"diagnosed_at,omitempty"`
 	// DiagnosedBefore: by an earlier daemon, or in an earlier communicator; costs have not changed since MeasuredAt.
@@ -164,7 +165,7 @@ func FromView(v tuner.BucketView, nowNs state.Ns, now time.Time) Bucket {
 		SpeedUp: finite(v.SpeedUp, 1), SpeedUpLow: finite(v.SpeedUpLow, 1), SpeedUpHigh: finite(v.SpeedUpHigh, 1),
 		Stored: finite(v.Stored, 0), Expected: finite(v.Expected, 0), ExpectedSD: finite(v.ExpectedSD, 0),
 		Numerics: numerics(v.Choice, v.Bucket, v.Shape), Fixed: v.Fixed,
-		Calls: v.Calls, Exploring: v.Exploring, Note: v.Note, MostCTAs: v.MostCTAs, Beside: v.Beside,
+		Calls: v.Calls, Exploring: v.Exploring, Note: v.Note, MostCTAs: v.MostCTAs, Beside: v.Beside, Computes: v.Computes,
 		Diagnosis: v.Diagnosis.String(), DiagnosedAt: instant(v.DiagnosisNs, nowNs, now),
 		DiagnosedBefore: v.DiagnosedBefore, MeasuredAt: instant(v.MeasuredNs, nowNs, now),
 		Counter: finite(v.CusumCounter, 0), Signal: finite(v.CusumSignal, 0),

@@ -29,10 +29,15 @@ type stepping struct {
 // startSteps: a step takes so many microseconds more with something else than NCCL's default.
 func startSteps(r *rig, plugin, moreUs string, environ ...string) *stepping {
 	r.Helper()
+	return startStepsOf(r, 4096, plugin, moreUs, environ...)
+}
+
+func startStepsOf(r *rig, bytes int, plugin, moreUs string, environ ...string) *stepping {
+	r.Helper()
 	fake := r.standIns()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	r.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, filepath.Join(fake, "steps"), "4096", fmt.Sprint(blocksDefaultUs), moreUs)
+	cmd := exec.CommandContext(ctx, filepath.Join(fake, "steps"), fmt.Sprint(bytes), fmt.Sprint(blocksDefaultUs), moreUs)
 	cmd.Env = append(r.programEnv(filepath.Join(r.build.Lib, "libdynamiccl.so")+":"+filepath.Join(fake, "libnccl.so.2"), treeTableTimes(r, 2, blocksDefaultUs/40)),
 		"NCCL_TUNER_PLUGIN="+plugin, "NCCL_PROFILER_PLUGIN="+plugin)
 	cmd.Env = append(cmd.Env, environ...)

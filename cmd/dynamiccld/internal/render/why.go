@@ -41,7 +41,10 @@ func Why(w io.Writer, b control.Bucket, graphs []control.Replay, now time.Time) 
 	}
 	if b.MostCTAs > 0 {
 		why := "the program lets NCCL's kernels have no more (NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS, ncclConfig_t.maxCTAs)"
-		if b.Beside > 0 {
+		switch {
+		case b.Computes:
+			why = "the program computes between these calls, or beside them, and has what they leave (--step-guard)"
+		case b.Beside > 0:
 			why = units.Count(b.Beside, "kernel") + " may wait beside it"
 		}
 		fmt.Fprintf(t, "  places\tat most %d CTAs: %s\n", b.MostCTAs, why)

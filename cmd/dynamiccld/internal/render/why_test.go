@@ -19,6 +19,7 @@ func TestWhySaysWhatIsLeftOut(t *testing.T) {
 		want string
 	}{
 		{tuner.BucketView{MostCTAs: 32, Beside: 3}, "places at most 32 CTAs: 3 kernels may wait beside it"},
+		{tuner.BucketView{MostCTAs: 32, Computes: true}, "places at most 32 CTAs: the program computes between these calls, or beside them, and has what they leave (--step-guard)"},
 		{tuner.BucketView{MostCTAs: 8}, "places at most 8 CTAs: the program lets NCCL's kernels have no more (NCCL_MAX_CTAS, NCCL_MAX_NCHANNELS, ncclConfig_t.maxCTAs)"},
 		{tuner.BucketView{MostCTAs: 32, Beside: 1}, "places at most 32 CTAs: 1 kernel may wait beside it"},
 		{tuner.BucketView{Silent: []actions.Action{{Path: actions.PathLSA, Kernel: actions.Bulk, Channels: 64}, {Path: actions.PathLSA, Channels: 4}}},
