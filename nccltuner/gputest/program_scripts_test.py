@@ -169,13 +169,13 @@ for shape in 8b 70b; do echo '{{"program": "fake", "shape": "'$shape'", "batch":
 
     def test_training_on_shared_gpus(self):
         self.script("tools/nvidia-cuda-mps-control", f'[ $# = 1 ] || read -r word; echo "${{word:-$*}}" >>{self.path("service")}')
-        self.script("tools/torchrun", f"""echo "$NODES ${{CUDA_DEVICE_MAX_CONNECTIONS:-}} ${{CUDA_MPS_PIPE_DIRECTORY:+shared}} $*" >>{self.path("calls")}
+        self.script("tools/torchrun", f"""echo "$NODES ${{CUDA_DEVICE_MAX_CONNECTIONS:-}} ${{CUDA_MPS_PIPE_DIRECTORY:+shared}}${{NCCL_MULTI_RANK_GPU_ENABLE:-}} $*" >>{self.path("calls")}
 echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
         code, lines, said = self.run_script("program_ddp.sh", self.path("out"), PROGRAMS="ddp", REPEAT="1", TRANSPORTS="socket nvlink", MPS="1", RANKS="8")
         self.assertEqual((code, lines), (0, []), said)
         calls = self.read("calls").splitlines()
-        self.assertEqual([x.split(" --no-python")[0] for x in calls], 3 * ["8 16 shared --nproc-per-node 8"] + 3 * ["1   --nproc-per-node 2"])
-        self.assertEqual(self.read("service").split(), ["-d", "quit"])
+        self.assertEqual([x.split(" --no-python")[0] for x in calls], 3 * ["8 16 shared --nproc-per-node 8"] + 3 * ["1 16 shared1 --nproc-per-node 8"])
+        self.assertEqual(self.read("service").split(), 2 * ["-d", "quit"])
 
     def test_training_over_gin(self):
         self.script("tools/torchrun", f"""echo "${{UNDER:-plain}} $NODES ${{CUDA_DEVICE_MAX_CONNECTIONS:-}} ${{NCCL_NET_PLUGIN:-}} ${{NCCL_NET:-}} ${{DYNAMICCL_CARRIER:-}}${{DYNAMICCL_GIN_NET:-}}" >>{self.path("calls")}

@@ -1,11 +1,19 @@
 # Sourced by program_ddp.sh and others: what stands between the ranks of a program.
-# Environment: GPUS=N uses the first N; NODES=N machines that sockets stand between (one a GPU); MPS=1 and RANKS=N: over sockets so many
-# ranks, each a node of its own, share the GPUs under CUDA's multi-process service, and all of them compute on them.
+# Environment: GPUS=N uses the first N; NODES=N machines that sockets stand between (one a GPU); MPS=1 and RANKS=N: so many ranks
+# share the GPUs under CUDA's multi-process service, and all of them compute on them: over sockets each is a node of its own, over nvlink they are
+# of one, which takes NCCL 2.30 or newer.
 . kernels/bench/mps.sh
 [ -n "${GPUS:-}" ] || command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 shared=$(mktemp -d)
 trap 'mps_end; rm -rf "$shared"' EXIT
+
+# share: RANKS of them share the GPUs.
+share() {
+  ranks=${RANKS:-$gpus}
+  mps_begin "$shared"
+  queues=CUDA_DEVICE_MAX_CONNECTIONS=$(mps_queues $(((ranks + gpus - 1) / gpus)))
+}
 
 # transport NAME NVLINK-FLAGS SOCKET-FLAGS: NAME is nvlink, socket, or gin: over sockets, with kernels over GIN by the carrier (PyTorch's NCCL
 # 2.28.9, `make carrier kernels`). What stands before a program's own words is in $launch then, $nodes says how many there are, the flags for
@@ -15,13 +23,18 @@ transport() {
   mps_end
   both="plain run"
   case $1 in
-    nvlink) nodes=1 flags=$2 ;;
+    nvlink)
+      nodes=1 flags=$2
+      if [ "${MPS:-}" = 1 ]; then
+        share
+        queues="NCCL_MULTI_RANK_GPU_ENABLE=1 $queues"
+      fi
+      ;;
     socket)
       nodes=${NODES:-$gpus} flags=$3
       if [ "${MPS:-}" = 1 ]; then
-        ranks=${RANKS:-$gpus} nodes=$ranks
-        mps_begin "$shared"
-        queues=CUDA_DEVICE_MAX_CONNECTIONS=$(mps_queues $(((ranks + gpus - 1) / gpus)))
+        share
+        nodes=$ranks
       fi
       ;;
     gin)
