@@ -21,8 +21,10 @@ const (
 	computesFirst = 64 // large calls that were heard, and of which this part begin behind a gap
 	computesGaps  = 1.0 / 4
 	computesCalls = 512 // are remembered
-	// Until the first are heard every call is, but no more than so many: large ones may be rare.
+	// Until the first are heard every call is, but no more than so many, and only while large ones are among the latest that were heard: small
+	// ones take no longer than timing them does.
 	computesSought = 1024
+	computesNear   = 8
 )
 
 // computes says whether the stream of large calls waits for more than the calls before them. Once it has, it stays so: what comes and goes
@@ -33,6 +35,7 @@ type computes struct {
 	heard, behind int
 	on            bool
 	sought        int // calls
+	near          int // so many more while no large one is among them
 }
 
 // hear takes in a call that all ranks have told of; true: it computes, and did not. startNs 0: its instants are not known.
@@ -41,7 +44,11 @@ func (p *computes) hear(seq, bytes uint64, startNs, endNs int64) bool {
 	gap := startNs-p.endNs >= idleNs
 	p.seq, p.endNs = seq, endNs
 	p.sought = min(p.sought+1, computesSought)
-	if p.on || !follows || bytes < 1<<computesLog2 {
+	large := bytes >= 1<<computesLog2
+	if p.near = max(0, p.near-1); large {
+		p.near = computesNear
+	}
+	if p.on || !follows || !large {
 		return false
 	}
 	if p.heard++; gap {
@@ -81,7 +88,7 @@ func (c *Core) hearsCompute(m *comm, s *Sample, seq uint64) {
 // seeks says that every call is to be heard, for a bucket may take more multiprocessors than it should.
 func (m *comm) seeks() bool {
 	p := &m.computes
-	return m.guardsCompute() && !p.on && p.heard < computesFirst && p.sought < computesSought && slices.ContainsFunc(m.order, func(b *bucket) bool {
+	return m.guardsCompute() && !p.on && p.heard < computesFirst && p.sought < computesSought && p.near > 0 && slices.ContainsFunc(m.order, func(b *bucket) bool {
 		return b.Log2Bytes >= computesLog2 && slices.ContainsFunc(b.set, func(a actions.Action) bool { return withCTAs(a, computesCTAs, false) != a })
 	})
 }
