@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 import common
+import kernels
 
 PROGRESS_S = 5
 
@@ -16,6 +17,7 @@ def flags(parser):
     parser.add_argument("--warmup", type=int, default=10, help="steps before them (10)")
     parser.add_argument("--seed", type=int, default=1, help="of weights and tokens (1)")
     parser.add_argument("--check", action="store_true", help="fail unless all ranks end with the same parameters")
+    parser.add_argument("--kernels", type=int, default=0, help="steps behind them of which rank 0 says what its GPU's time went to (0)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: gloo, to try tiny shapes")
 
 
@@ -26,6 +28,7 @@ def train(args, device, step):
     random = torch.Generator(device).manual_seed(args.seed * 1000 + dist.get_rank())
     watch = common.Stopwatch(device)
     said = time.monotonic()
+    tokens = lambda: torch.randint(args.vocabulary, (args.batch, args.sequence), device=device, generator=random)
     for i in range(args.warmup + args.steps):
         if dist.get_rank() == 0 and time.monotonic() - said > PROGRESS_S:
             said = time.monotonic()
@@ -33,10 +36,17 @@ def train(args, device, step):
         if i == args.warmup:
             common.synchronize(device)
             watch.mark()
-        loss = step(torch.randint(args.vocabulary, (args.batch, args.sequence), device=device, generator=random))
+        loss = step(tokens())
         if i >= args.warmup:
             watch.mark()
     times = common.quartiles(watch.intervals_us())
+    if args.kernels > 0:
+        one = lambda: step(tokens())
+        if dist.get_rank() == 0:
+            times["kernels"] = kernels.profiled(one, args.kernels, lambda: common.synchronize(device))
+        else:
+            for _ in range(args.kernels):
+                one()
     loss = loss.detach().double()
     dist.all_reduce(loss)
     return times, loss.item() / dist.get_world_size()
