@@ -132,6 +132,7 @@ inline bool Card::isBehind() {
 }
 
 inline void Card::serve() {
+  NicCrew crew = {};
   while (!ends) {
     if (!isBehind() || loadCount(&control[NIC_STOP]) != 0) {
       usleep(100);
@@ -139,9 +140,10 @@ inline void Card::serve() {
     }
     for (uint32_t &word : launch) word = 0;
     runs = true, launches++;
-    CHECK(nicRunGrid(dynamicclCarrierNic, n, launches % (kMostHelpers + 1)), "no threads");
+    CHECK(nicRunGrid(crew, dynamicclCarrierNic, n, launches % (kMostHelpers + 1)), "no threads");
     runs = false;
   }
+  nicDismiss(crew);
 }
 
 struct World {
