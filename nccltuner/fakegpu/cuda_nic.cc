@@ -15,8 +15,11 @@ enum { HELPERS = 2 }; /* blocks; the host asks for more, and the kernel makes do
 
 const char nic_kernel_name[] = "dynamicclCarrierNic", nic_fed_name[] = "dynamicclCarrierFed", nic_watch_name[] = "dynamicclCarrierWatch";
 
+/* By a stream's thread, which ends with the process. */
 void nic_run(const struct nic *nic) {
-  if (!dyn::nicRunGrid(nic->fed ? dynamicclCarrierFed : dynamicclCarrierNic, *nic, nic->alone ? 0 : HELPERS)) abort(); /* a test's machine is out of threads */
+  static thread_local dyn::NicCrew *crew;
+  if (crew == nullptr && (crew = (dyn::NicCrew *)calloc(1, sizeof *crew)) == nullptr) abort();
+  if (!dyn::nicRunGrid(*crew, nic->fed ? dynamicclCarrierFed : dynamicclCarrierNic, *nic, nic->alone ? 0 : HELPERS)) abort(); /* a test's machine is out of threads */
 }
 
 void nic_watch(const struct nic *nic) { dynamicclCarrierWatch(*nic); }

@@ -16,7 +16,11 @@ struct Running {
   std::thread kernel;
   Running(Card &c, const nic &n, unsigned helpers) {
     for (uint32_t &word : c.launch) word = 0;
-    kernel = std::thread([this, n, helpers] { over = nicRunGrid(dynamicclCarrierNic, n, helpers); });
+    kernel = std::thread([this, n, helpers] {
+      NicCrew crew = {};
+      over = nicRunGrid(crew, dynamicclCarrierNic, n, helpers);
+      nicDismiss(crew);
+    });
   }
   bool ends() { return comesIn3s(over); }
   ~Running() { kernel.join(); }

@@ -74,12 +74,6 @@ static bool hasPattern(const unsigned char *at, uint64_t bytes, uint64_t pattern
   return true;
 }
 
-static bool isUntouched(const unsigned char *at, size_t bytes) {
-  for (size_t i = 0; i < bytes; i++)
-    if (at[i] != 0xa5) return false;
-  return true;
-}
-
 /* ---- posters ---- */
 
 struct Poster {

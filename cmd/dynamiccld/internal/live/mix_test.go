@@ -28,13 +28,19 @@ type mixLine struct {
 // gin, between two nodes.
 func mix(t *testing.T, library string, ranks int, ours, cases string, environ ...string) map[string]mixLine {
 	t.Helper()
+	return mixFor(t, "2", library, ranks, ours, cases, environ...)
+}
+
+// mixFor is mix with cases of so many seconds, and of 256 calls or more.
+func mixFor(t *testing.T, seconds, library string, ranks int, ours, cases string, environ ...string) map[string]mixLine {
+	t.Helper()
 	r := newRig(t, "--explore-budget", "50%", "--sample-every", "1")
 	r.start()
 	fake := r.standIns()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(fake, "mix"), "cases", "--ranks", fmt.Sprint(ranks), "--nodes", map[string]string{"lsa": "1", "none": "1", "gin": "2"}[ours], "--ours", ours,
-		"--seconds", "2", "--hang-seconds", "40", "--only", cases)
+		"--seconds", seconds, "--hang-seconds", "40", "--only", cases)
 	cmd.Env = append(r.programEnv(library+":"+filepath.Join(fake, "libnccl.so.2"), r.build.Table(fmt.Sprintf("h200x%d-nvlink-quiet", ranks))), "DYNAMICCL_GIN_KERNELS="+r.kernelsFile())
 	cmd.Env = append(cmd.Env, environ...)
 	var said bytes.Buffer
@@ -98,7 +104,7 @@ func TestMixOnHalvesOfWindows(t *testing.T) {
 	library := filepath.Join(built(t).Lib, "libdynamiccl.so")
 	for _, run := range []struct{ version, noWindows string }{{"2.29.7", "1"}, {"2.30.7", "0"}, {"2.30.7", "1"}, {"2.32.3", "0"}} {
 		t.Run(run.version+", "+run.noWindows, func(t *testing.T) {
-			line := mix(t, library, 2, "none", "registered-halves", "DYNAMICCL_NO_KERNELS=1", "NCCL_SYM_NOWIN_ENABLE="+run.noWindows, "FAKEGPU_OPTIONS=--nccl "+run.version)["registered-halves"]
+			line := mixFor(t, "1", library, 2, "none", "registered-halves", "DYNAMICCL_NO_KERNELS=1", "NCCL_SYM_NOWIN_ENABLE="+run.noWindows, "FAKEGPU_OPTIONS=--nccl "+run.version)["registered-halves"]
 			t.Logf("%+v", line)
 			if line.Result != "pass" || line.Wrong != 0 {
 				t.Errorf("%+v", line)

@@ -16,6 +16,7 @@ CHANGES = {
     "mix_rank.h": [("kMostBytes = 16 << 20", "kMostBytes = 2 << 20")],
     "mix_cases.h": [("kHalfRegistered = 8 << 20", "kHalfRegistered = 2 << 20")],
     "mix_ours.h": [('"../preload/dynamiccl.h"', f'"{MIX}/../preload/dynamiccl.h"')],
+    "mix_verify.h": [(f"__global__ void {name}(Spec s) {{", f"MIX_OFTEN({name}) {{") for name in ("mixFill", "mixCheck")],
     "mix_exchange.h": [("kMostPart = 12 << 20, kMostPartOverGin = 2 << 20", "kMostPart = 1 << 20, kMostPartOverGin = 1 << 18")],
     "mix_windows.h": [("kMostWindowed = 8 << 20", "kMostWindowed = 1 << 18")],
     "mix_random.h": [
