@@ -93,12 +93,6 @@ func (m *comm) seeks() bool {
 	})
 }
 
-// known says that what stands for a stored choice, or one in force, and leaves more to compute was measured. What was not may be slower than
-// NCCL's default: half as many CTAs are, from 16 MiB on.
-func (m *comm) known(l *Learned, b state.Bucket, fewer actions.Action) bool {
-	return !m.spares(b) || l != nil && l.Evidence[fewer].N > 0
-}
-
 // unspared is what is worth keeping for other programs, which may have nothing to compute beside such calls: a choice from before with more
 // CTAs, as long as it is the faster one.
 func (m *comm) unspared(l Learned, earlier *Learned) Learned {

@@ -84,7 +84,7 @@ func (o *Outstanding) Narrow(multiprocessors, maxCTAs int) {
 }
 
 // fitting is what stands for a choice of a bucket: it, or the same kernel with as many CTAs as there may be, unless that was
-// measured to be no better than NCCL's default.
+// measured to be no better than NCCL's default, or, where it is for compute that it has fewer, was not measured.
 func (m *comm) fitting(b state.Bucket, a actions.Action) actions.Action {
 	fewer := withCTAs(a, m.mostCTAs(b), hasRails(b, m.Shape))
 	if fewer.Path == actions.PathCollective && m.channels(b.Collective) == OwnChannels {
@@ -93,17 +93,23 @@ func (m *comm) fitting(b state.Bucket, a actions.Action) actions.Action {
 			return actions.Default
 		}
 	}
-	if l := m.prior(b); fewer != a && !m.known(l, b, fewer) {
-		return actions.Default
-	} else if l != nil && fewer != a {
-		if was, ok := l.Evidence[fewer]; ok && was.MeanNs >= l.Evidence[actions.Default].MeanNs {
-			return actions.Default
+	if l := m.prior(b); fewer != a {
+		was, measured := measuredIn(l, fewer)
+		if measured && was.MeanNs >= l.Evidence[actions.Default].MeanNs || !measured && m.spares(b) {
+			return actions.Default // half as many CTAs are slower than that from 16 MiB on
 		}
 	}
 	if slices.Contains(m.refused(b), fewer) {
 		return actions.Default
 	}
 	return fewer
+}
+
+func measuredIn(l *Learned, a actions.Action) (e Estimate, ok bool) {
+	if l != nil {
+		e, ok = l.Evidence[a]
+	}
+	return e, ok
 }
 
 // fittingPrior is what is known of a bucket beforehand, with a choice that may be taken. What that costs is known where it was
