@@ -51,24 +51,6 @@ const (
 	auditGaps = 0.01
 )
 
-// gaps are times in which a stream waits for more than the call before.
-type gaps struct {
-	seq            uint64
-	trial          bool
-	startNs, endNs int64
-	idle, all      float64
-}
-
-func (g *gaps) hear(seq uint64, trial bool, startNs, endNs int64) {
-	if g.startNs != 0 && startNs > g.startNs && seq == g.seq+1 {
-		g.all += float64(startNs - g.startNs)
-		if gap := startNs - g.endNs; gap >= idleNs {
-			g.idle += float64(gap)
-		}
-	}
-	g.seq, g.trial, g.startNs, g.endNs = seq, trial, startNs, endNs
-}
-
 // plain says that NCCL's default is in force for all of the communicator.
 func (a *audit) plain() bool {
 	switch {
@@ -100,12 +82,12 @@ func (a *audit) hear(c heardCall, trial bool, plan uint32, startNs, endNs int64,
 		return
 	}
 	a.heard++
-	r, before, seq := a.rhythm, a.gaps, c.seq
+	r, seq := a.rhythm, c.seq
 	anew := r.hear(seq, c.kind)
-	a.gaps.hear(seq, trial, startNs, endNs)
+	between := a.gaps.hear(interval{seq, startNs, endNs}, trial)
 	if a.phase != auditCompares {
-		if !before.trial && before.startNs != 0 && startNs > before.startNs && seq == before.seq+1 {
-			r.took(before.seq, float64(startNs-before.startNs))
+		if between > 0 {
+			r.took(seq-1, between)
 		}
 		return
 	}

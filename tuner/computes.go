@@ -30,19 +30,16 @@ const (
 // computes says whether the stream of large calls waits for more than the calls before them. Once it has, it stays so: what comes and goes
 // would have choices come and go.
 type computes struct {
-	seq           uint64
-	endNs         int64
+	latest        interval
 	heard, behind int
 	on            bool
 	sought        int // calls
 	near          int // so many more while no large one is among them
 }
 
-// hear takes in a call that all ranks have told of; true: it computes, and did not. startNs 0: its instants are not known.
-func (p *computes) hear(seq, bytes uint64, startNs, endNs int64) bool {
-	follows := seq == p.seq+1 && p.endNs != 0 && startNs != 0
-	gap := startNs-p.endNs >= idleNs
-	p.seq, p.endNs = seq, endNs
+// hear takes in a call that all ranks have told of; true: it computes, and did not.
+func (p *computes) hear(s interval, bytes uint64) bool {
+	before, follows := p.latest.next(s)
 	p.sought = min(p.sought+1, computesSought)
 	large := bytes >= 1<<computesLog2
 	if p.near = max(0, p.near-1); large {
@@ -51,7 +48,7 @@ func (p *computes) hear(seq, bytes uint64, startNs, endNs int64) bool {
 	if p.on || !follows || !large {
 		return false
 	}
-	if p.heard++; gap {
+	if p.heard++; s.waited(before) > 0 {
 		p.behind++
 	}
 	if p.heard > computesCalls {
@@ -80,7 +77,7 @@ func (m *comm) guardsCompute() bool { return m.audit != nil && m.Shape.Nodes == 
 
 // hearsCompute takes in a call.
 func (c *Core) hearsCompute(m *comm, s *Sample, seq uint64) {
-	if m.guardsCompute() && m.computes.hear(seq, s.Bytes, m.joiner.beganNs, m.joiner.endedNs) {
+	if m.guardsCompute() && m.computes.hear(interval{seq, m.joiner.beganNs, m.joiner.endedNs}, s.Bytes) {
 		c.refits(m)
 	}
 }

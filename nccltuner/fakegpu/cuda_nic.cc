@@ -6,6 +6,7 @@
  */
 #define NIC_MUTATE 0
 #include "../../kernels/carrier/nic/nic.cu"
+#include "../../kernels/carrier/test/nic_grid.h"
 
 #include <cstdlib>
 

@@ -16,6 +16,7 @@
 #include "../nic/queues.h"
 
 #define POSTER_PAUSE() perhapsWait()
+#include "nic_grid.h"
 #include "poster.h"
 
 using namespace dyn;

@@ -21,7 +21,7 @@ func TestComputeIsSpared(t *testing.T) {
 		t.Run(fmt.Sprintf("%d bytes, guard %s", c.bytes, c.guard), func(t *testing.T) {
 			r := newRig(t, "--learner", "coordinate-descent", "--explore-budget", "50%", "--tick", "1ms", "--step-guard="+c.guard)
 			r.start()
-			p := startStepsOf(r, c.bytes, built(t).Tuner(), "0", "FAKEGPU_KERNEL_US=90")
+			p := startSteps(r, c.bytes, built(t).Tuner(), "0", "FAKEGPU_KERNEL_US=90")
 			r.learns(func() { p.steps(64) }, uint8(bits.Len(uint(c.bytes))-1), func(b *control.Bucket) bool {
 				spared := b.Computes && b.MostCTAs == 32
 				wide := slices.ContainsFunc(b.Tried, func(t control.Tried) bool {

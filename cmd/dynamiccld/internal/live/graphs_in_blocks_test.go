@@ -26,13 +26,8 @@ type stepping struct {
 	before, core tuner.Totals // when it began, and as last seen
 }
 
-// startSteps: a step takes so many microseconds more with something else than NCCL's default.
-func startSteps(r *rig, plugin, moreUs string, environ ...string) *stepping {
-	r.Helper()
-	return startStepsOf(r, 4096, plugin, moreUs, environ...)
-}
-
-func startStepsOf(r *rig, bytes int, plugin, moreUs string, environ ...string) *stepping {
+// startSteps: a step is a call of so many bytes, and takes so many microseconds more with something else than NCCL's default.
+func startSteps(r *rig, bytes int, plugin, moreUs string, environ ...string) *stepping {
 	r.Helper()
 	fake := r.standIns()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -108,12 +103,12 @@ func graphsInBlocks(t *testing.T, plugin, choice string, environ ...string) (wro
 	const few, many = 32, 512
 	r := newRig(t, "--learner", "coordinate-descent", "--explore-budget", "50%", "--sample-every", "1", "--tick", "1ms")
 	r.start()
-	learning := startSteps(r, plugin, "0", environ...)
+	learning := startSteps(r, 4096, plugin, "0", environ...)
 	r.learns(func() { learning.steps(64) }, 12, func(b *control.Bucket) bool { return strings.HasPrefix(b.Choice, choice) && b.SpeedUp > 1.3 })
 	learning.end()
 	r.until("the program's end", func(s control.Status) bool { return len(s.Comms) == 0 })
 
-	p := startSteps(r, plugin, "1000", append(environ, "DYNAMICCL_NO_EXPLORE=true")...) // nothing but blocks puts another choice in force
+	p := startSteps(r, 4096, plugin, "1000", append(environ, "DYNAMICCL_NO_EXPLORE=true")...) // nothing but blocks puts another choice in force
 	for p.steps(16) {
 	}
 	seen := map[string]int{}
