@@ -171,6 +171,8 @@ func (c *Core) auditOf(nowNs state.Ns, m *comm) {
 		}
 	case auditStills:
 		switch {
+		case a.rhythm.period == 0: // lost meanwhile: it is found again or, in time, taken to be none
+			a.phase = auditListens
 		case m.newest-a.stillFrom > auditStill || !m.chooses() || m.contested():
 			a.rests(m)
 		case m.stills():

@@ -235,6 +235,28 @@ func TestAuditsWaitForTrials(t *testing.T) {
 	}
 }
 
+// A program may make other calls from the moment on at which its step is known: no block begins without one, and where none is found again
+// the audit is over.
+func TestStepThatIsLostBeforeBlocksBegin(t *testing.T) {
+	core, m := auditedComm(t)
+	a := m.audit
+	a.phase, a.duel, a.rhythm, a.from, m.order[0].published = auditStills, nil, &rhythm{period: 1, order: []uint64{1}}, m.newest, true
+	tick := func() {
+		m.touched = true
+		core.Step(0, Tick{})
+	}
+	if a.rhythm.hear(7, 2); a.rhythm.period != 0 {
+		t.Fatal("a call that the step has not changed nothing")
+	}
+	if tick(); a.phase != auditListens || a.duel != nil {
+		t.Fatalf("phase %d without a step", a.phase)
+	}
+	m.newest += rhythmPatience + 1
+	if tick(); a.phase != auditRests {
+		t.Errorf("phase %d behind all patience", a.phase)
+	}
+}
+
 // Where plans come into force nobody knows when, where calls are charged what they add to the step, and where it is switched off there is no guard.
 func TestWhoHasNoStepGuard(t *testing.T) {
 	for name, c := range map[string]struct {
