@@ -239,8 +239,9 @@ func TestAuditsWaitForTrials(t *testing.T) {
 // the audit is over.
 func TestStepThatIsLostBeforeBlocksBegin(t *testing.T) {
 	core, m := auditedComm(t)
-	a := m.audit
-	a.phase, a.duel, a.rhythm, a.from, m.order[0].published = auditStills, nil, &rhythm{period: 1, order: []uint64{1}}, m.newest, true
+	a, b := m.audit, m.order[0]
+	a.phase, a.duel, a.rhythm, a.from = auditStills, nil, &rhythm{period: 1, order: []uint64{1}}, m.newest
+	b.entry.Trials, b.published = nil, true
 	tick := func() {
 		m.touched = true
 		core.Step(0, Tick{})
