@@ -1,4 +1,6 @@
 """What a step's GPU time goes to, by kind of kernel, of PyTorch's profiler. Profiled steps are slower, and are not those that are timed."""
+import statistics
+
 OURS = ("oneShot_", "twoShot_", "bulk_", "allReduceAddRmsNorm_", "allGather", "reduceScatter", "allToAll", "broadcast")  # kernels/kernels.cu
 KINDS = (("nccl", "communication"), ("gemm", "products"), ("nvjet", "products"), ("cutlass", "products"),
          ("flash", "attention"), ("fmha", "attention"), ("memcpy", "copies"), ("memset", "copies"))
@@ -20,8 +22,15 @@ def covered(intervals):
     return total
 
 
+def between(intervals):
+    """The median of what lies between one and the next, where they do not overlap."""
+    intervals = sorted(intervals)
+    return statistics.median([start - end for (_, end), (start, _) in zip(intervals, intervals[1:]) if start >= end] or [0])
+
+
 def by_kind(events, steps):
-    """us a step, of events (name, start us, end us): of each kind, of all that computes, communication that nothing is beside, and nothing at all."""
+    """us a step, of events (name, start us, end us): of each kind, of all that computes, communication that nothing is beside, and nothing at all;
+    and us from one that computes to the next (gap_us)."""
     if not events:
         return {}
     times = {}
@@ -31,7 +40,7 @@ def by_kind(events, steps):
     compute = [(start, end) for name, start, end in events if kind(name) != "communication"]
     whole = max(end for _, end in every) - min(start for start, _ in every)
     times |= {"all_compute": covered(compute), "exposed": covered(every) - covered(compute), "idle": whole - covered(every)}
-    return {f"{of}_us": round(us / steps, 1) for of, us in times.items()}
+    return {f"{of}_us": round(us / steps, 1) for of, us in times.items()} | {"gap_us": round(between(compute), 2)}
 
 
 def profiled(step, steps, synchronize):

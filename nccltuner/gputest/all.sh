@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every comparison of this folder and of kernels/bench that `make gpu-bench` leaves out, one after the other: what links carry, what NCCL's
-# device kernels run, what compute loses to CTAs beside it, samples against events and graphs, bench's other steps, programs under Open MPI,
+# device kernels run, what compute loses to CTAs beside it, what lies between kernels, samples against events and graphs, bench's other steps, programs under Open MPI,
 # messages there and back, and kernels on GIN over the carrier.
 #   nccltuner/gputest/all.sh [FOLDER]
 # Results are files of FOLDER (docs/figures). A script that fails, or that this machine has not what it needs for, is named at the end, and
@@ -23,6 +23,7 @@ each() { # NAME COMMAND...
 each links kernels/bench/link.sh "$folder/gpu-link-$date.jsonl"
 each device-types $here/device_types.sh "$folder/gpu-device-types-$date.jsonl"
 each beside $here/beside.sh "$folder/gpu-beside-$date.jsonl"
+each gaps $here/gaps.sh "$folder/gpu-gaps-$date.jsonl"
 each samples $here/samples.sh "$folder/gpu-samples-$date.jsonl"
 each samples-sockets env NODES="$gpus" $here/samples.sh "$folder/gpu-samples-sockets-$date.jsonl"
 each steps env STEPS="cpu-load nccl-choices calibrated graphs-comms host-parts" $here/live.sh "$folder/gpu-bench-steps-$date.jsonl"

@@ -53,14 +53,14 @@ class Scripts(Tree):
         self.assertIn("0 of 1 pairs", said)
 
     def test_all(self):
-        for name in ("kernels/bench/link.sh", "nccltuner/gputest/device_types.sh", "nccltuner/gputest/beside.sh", "kernels/bench/gin_trips.sh", "nccltuner/gputest/live.sh", "nccltuner/gputest/gin_live.sh",
+        for name in ("kernels/bench/link.sh", "nccltuner/gputest/device_types.sh", "nccltuner/gputest/beside.sh", "nccltuner/gputest/gaps.sh", "kernels/bench/gin_trips.sh", "nccltuner/gputest/live.sh", "nccltuner/gputest/gin_live.sh",
                      "nccltuner/gputest/gin_trials.sh", "nccltuner/gputest/program_mpirun.sh", "nccltuner/gputest/program_pingpong.sh"):
             self.script(name, f'echo "{os.path.basename(name)} ${{STEPS:-}} $1" >>{self.path("calls")}; [ "${{STEPS:-}}" != "${{FAILS-none}}" ]')
         done = self.start("all.sh", self.path("results"), FAILS="")  # those without steps fail, and the others go on
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("failed: links device-types beside mpirun pingpong gin-trips gin-live gin-trials", done.stderr)
+        self.assertIn("failed: links device-types beside gaps mpirun pingpong gin-trips gin-live gin-trials", done.stderr)
         calls = [line.split()[0] for line in self.read("calls").splitlines()]
-        self.assertEqual(calls, ["link.sh", "device_types.sh", "beside.sh", "live.sh", "program_mpirun.sh", "program_pingpong.sh", "gin_trips.sh", "gin_live.sh", "gin_trials.sh"])
+        self.assertEqual(calls, ["link.sh", "device_types.sh", "beside.sh", "gaps.sh", "live.sh", "program_mpirun.sh", "program_pingpong.sh", "gin_trips.sh", "gin_live.sh", "gin_trials.sh"])
         self.assertEqual(len(self.read("bin/dynamiccld.log").splitlines()), 4)
         os.remove(self.path("calls"))
         done = self.start("all.sh", self.path("results"), ONLY="links gin-live")

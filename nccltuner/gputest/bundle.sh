@@ -34,6 +34,7 @@ fatbin lib/dynamiccl-gin-2.32.3.fatbin kernels/gin/kernels.cu -I"$newer/include"
 fatbin lib/dynamiccl-carrier.fatbin kernels/carrier/nic/nic.cu
 for source in kernels/bench/*.cu; do build "$(basename "$source" .cu)" "$source"; done
 build mix nccltuner/gputest/mix.cu
+build gaps nccltuner/gputest/gaps.cu
 "$nvcc" -std=c++17 -arch="$arch" -O2 -shared -Xcompiler -fPIC -cudart static -o .cache/gpu/libbeside.so nccltuner/gputest/beside/beside.cu \
   -L"$(dirname "$nvcc")/../lib" -ldl -lpthread
 build gin_first kernels/carrier/test/gin_first.cu
@@ -74,7 +75,7 @@ There, in the repository's folder:
   nccltuner/gputest/cases.sh RESULTS.jsonl; nccltuner/gputest/stress.sh 600 RESULTS.jsonl; nccltuner/gputest/live.sh RESULTS.jsonl
   for p in fallbacks torch fused decode kill ddp overlap; do nccltuner/gputest/program_$p.sh RESULTS.jsonl; done      # PyTorch
   nccltuner/gputest/program_nccltests.sh RESULTS.jsonl      # where NCCL_TESTS was given here; else NCCL_TESTS=SOURCES and nvcc
-  BESIDE=.cache/gpu/libbeside.so nccltuner/gputest/beside.sh RESULTS.jsonl
+  BESIDE=.cache/gpu/libbeside.so nccltuner/gputest/beside.sh RESULTS.jsonl; GAPS=.cache/gpu/gaps nccltuner/gputest/gaps.sh RESULTS.jsonl
   # On one GPU, which ranks share then: ours; and NCCL of 2.30 or newer
   MPS=1 RANKS="4 8" LSA=.cache/gpu/lsa kernels/bench/run.sh RESULTS.jsonl
   MPS=1 RANKS=4 NCCL_LIB=FILE nccltuner/gputest/cases.sh RESULTS.jsonl; MPS=1 RANKS=4 NCCL_LIB=FILE nccltuner/gputest/stress.sh 60 RESULTS.jsonl

@@ -17,8 +17,12 @@ class Kernels(unittest.TestCase):
     def test_by_kind(self):
         events = [("gemm", 0, 100), ("ncclDevKernel", 50, 180), ("elementwise", 90, 120), ("gemm", 200, 300)]
         self.assertEqual(kernels.by_kind(events, 2), {"products_us": 100.0, "communication_us": 65.0, "others_us": 15.0, "all_compute_us": 110.0,
-                                                      "exposed_us": 30.0, "idle_us": 10.0})
+                                                      "exposed_us": 30.0, "idle_us": 10.0, "gap_us": 80})
         self.assertEqual(kernels.by_kind([], 2), {})
+
+    def test_between(self):
+        self.assertEqual(kernels.between([(0, 4), (5, 6), (8, 9), (8.5, 10), (13, 20)]), 2)
+        self.assertEqual(kernels.between([(0, 4)]), 0)
 
 
 if __name__ == "__main__":

@@ -276,6 +276,18 @@ for graph in true false; do echo '{{"program": "collectives", "collective": "All
         self.assertEqual([hostid(r, "2") for r in range(4)], ["program-node0", "program-node0", "program-node1", "program-node1"])
         self.assertEqual([hostid(r, "1") for r in range(4)], ["own"] * 4)
 
+    def test_ranks_have_cpus(self):
+        def start(rank, cpus):
+            return subprocess.run(["bash", os.path.join(HERE, "program_node.sh"), sys.executable, "-c", "import os; print(*sorted(os.sched_getaffinity(0)))"], capture_output=True,
+                                  text=True, timeout=30, env={"PATH": os.environ["PATH"], "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "CPUS": cpus})
+
+        all_of_them = sorted(os.sched_getaffinity(0))
+        first, last = all_of_them[0], all_of_them[-1]
+        self.assertEqual([start(r, f"{first} {last}").stdout.split() for r in range(2)], [[str(first)], [str(last)]])
+        self.assertEqual(start(0, "").stdout.split(), [str(x) for x in all_of_them])
+        short = start(1, str(first))
+        self.assertEqual((short.returncode, short.stdout), (2, ""))
+        self.assertIn(f'CPUS="{first}" has no CPUs for rank 1 of 2', short.stderr)
 
     def test_fused(self):
         self.script("tools/torchrun", f"""echo "${{UNDER:-plain}} $FUSED_NORM $*" >>{self.path("calls")}

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# From a kernel to the next one of its stream (gaps.cu): alone, beside a stream that waits for it, from each CPU, and with a peer's memory
+# within reach. One GPU, half a minute, nothing of NCCL's: what a process loses here it loses to the driver and to where it runs.
+#   nccltuner/gputest/gaps.sh [RESULTS.jsonl]
+# Needs nvcc (NVCC=PROGRAM, ARCH=native), or GAPS=PROGRAM that was built elsewhere. Environment: ROUNDS=7; LIMIT=120 seconds; COMMIT=NAME
+# where there is no git.
+set -euo pipefail
+. "$(dirname "$0")/../../kernels/bench/usage.sh"
+cd "$(dirname "$0")/../.."
+out=${1:-docs/figures/gpu-gaps-$(date -u +%F).jsonl}
+command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with an NVIDIA GPU" >&2; exit 2; }
+tmp=$(mktemp -d /tmp/dyn-gaps.XXXXXX)
+trap 'rm -rf "$tmp"' EXIT
+program=${GAPS:-$tmp/gaps}
+if [ -z "${GAPS:-}" ]; then
+  nvcc=${NVCC:-$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}
+  "$nvcc" -std=c++17 -arch="${ARCH:-native}" -O2 -cudart static -o "$program" nccltuner/gputest/gaps.cu
+fi
+mkdir -p "$(dirname "$out")"
+IFS=, read -r gpu driver < <(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader -i 0)
+printf '{"figure": "gaps machine", "machine": "%s", "driver": "%s", "cpus": %d, "date": "%s", "commit": "%s"}\n' "$gpu" "${driver# }" "$(nproc)" \
+  "$(date -u +%FT%TZ)" "${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}" | tee -a "$out"
+timeout -k 5 "${LIMIT:-120}" "$program" "${ROUNDS:-7}" | tee -a "$out"
