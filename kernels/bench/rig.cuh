@@ -251,17 +251,21 @@ static dyn_windowed windowOf(const Rank &k, const void *at) {
   return k;
 }
 
-/* As kernels/host does, if early: before the stream's last kernel has ended, since ours wait for that themselves. No more blocks
+/* As kernels/host does, if early: before the stream's last kernel has ended, since ours wait for that themselves, and in NCCL's domain of
+ * memory operations, or with NCCL_MEM_SYNC_DOMAIN=0 in the one of kernels that compute. No more blocks
  * than may be: what a check or a time asks for beyond that would wait for ever. If alone, nothing is launched behind it before it has
  * ended: a launch may wait for that inside compute-sanitizer, with CUDA's lock, which the carrier needs to bring what the kernel waits for. */
 template <typename... Arguments>
 static void launchOn(const Rank &k, cudaKernel_t kernel, int blocks, int threads, Arguments... arguments) {
-  cudaLaunchAttribute early = {};
+  static const char *const domain = getenv("NCCL_MEM_SYNC_DOMAIN");
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
   void *pointers[] = {&arguments...};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization, early.val.programmaticStreamSerializationAllowed = 1;
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization, attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeMemSyncDomain;
+  attributes[1].val.memSyncDomain = domain && strcmp(domain, "0") == 0 ? cudaLaunchMemSyncDomainDefault : cudaLaunchMemSyncDomainRemote;
   config.gridDim = dim3((unsigned)std::min(blocks, mostBlocks)), config.blockDim = dim3((unsigned)threads), config.stream = k.stream;
-  config.attrs = &early, config.numAttrs = launchEarly;
+  config.attrs = attributes, config.numAttrs = launchEarly ? 2 : 0;
   CUDA(cudaLaunchKernelExC(&config, (const void *)kernel, pointers));
   if (launchAlone) CUDA(cudaStreamSynchronize(k.stream));
 }

@@ -20,19 +20,22 @@ struct dyn_ipc_handle { uint8_t bytes[64]; }; /* CUipcMemHandle: passed by value
 
 struct dyn_launch_attribute { /* CUlaunchAttribute */
   int id;
-  union { int allowed; char bytes[64]; } value __attribute__((aligned(8)));
+  union { int number; char bytes[64]; } value __attribute__((aligned(8)));
 };
 struct dyn_launch { /* CUlaunchConfig */
   unsigned gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes;
   void *stream;
-  struct dyn_launch_attribute *attributes;
+  const struct dyn_launch_attribute *attributes;
   unsigned numAttributes;
 };
 
 enum { /* cuda.h */
   DYN_MULTIPROCESSOR_COUNT = 16, /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT */
   DYN_COMPUTE_CAPABILITY_MAJOR = 75, /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR */
+  DYN_SYNC_DOMAINS = 126, /* CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT */
   DYN_LAUNCH_EARLY = 6, /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+  DYN_LAUNCH_DOMAIN = 10, /* CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN */
+  DYN_REMOTE_DOMAIN = 1, /* CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE */
   DYN_EVENT_DISABLE_TIMING = 2,
   DYN_EVENT_WAIT_EXTERNAL = 1,
   DYN_STREAM_NON_BLOCKING = 1,

@@ -175,9 +175,8 @@ static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, unsigned k, v
   void *arguments[] = {&l->call, l->bulk ? &bulk : (void *)l->second, (void *)l->parts};
   l->call.domain = lsa->lanes[lane].domain;
   l->call.domain.about = about(lsa, l);
-  struct dyn_launch_attribute early = {.id = DYN_LAUNCH_EARLY, .value.allowed = 1};
   const struct dyn_launch config = {.gridX = l->ctas, .gridY = 1, .gridZ = 1, .blockX = l->threads, .blockY = 1, .blockZ = 1,
-                                    .stream = stream, .attributes = &early, .numAttributes = lsa->module->early};
+                                    .stream = stream, .attributes = lsa->module->attributes, .numAttributes = lsa->module->numAttributes};
   return dyn_host_driver()->cuLaunchKernelEx(&config, l->function, arguments, NULL);
 }
 

@@ -91,6 +91,23 @@ static bool get_all(void *module, struct dyn_module *m) {
   return all;
 }
 
+static void launch_with(struct dyn_module *m, int id, int number) {
+  m->attributes[m->numAttributes++] = (struct dyn_launch_attribute){.id = id, .value.number = number};
+}
+
+/* Kernels may be launched before the stream's last one is over, for which they wait (machine.cuh). And the end of a kernel that computes
+ * beside them does not wait for what they have on its way to peers: their memory operations are in a domain of their own, which NCCL's are
+ * in, too, unless its user says 0 (v2.28.9-1, src/enqueue.cc; CUDA's guide, memory synchronization domains). */
+static void choose_attributes(struct dyn_module *m) {
+  const struct dyn_host_driver *driver = dyn_host_driver();
+  const char *wanted = getenv("NCCL_MEM_SYNC_DOMAIN");
+  int device, major = 0, domains = 0;
+  if (driver->cuCtxGetDevice(&device) != 0 || driver->cuDeviceGetAttribute(&major, DYN_COMPUTE_CAPABILITY_MAJOR, device) != 0 || major < 9) return;
+  launch_with(m, DYN_LAUNCH_EARLY, 1);
+  bool apart = wanted == NULL || *wanted == '\0' || strtoll(wanted, NULL, 0) != 0;
+  if (apart && driver->cuDeviceGetAttribute(&domains, DYN_SYNC_DOMAINS, device) == 0 && domains > 1) launch_with(m, DYN_LAUNCH_DOMAIN, DYN_REMOTE_DOMAIN);
+}
+
 /* Under lock. */
 static struct dyn_module *load(dyn_context context, unsigned long long id) {
   const struct dyn_host_driver *driver = dyn_host_driver();
@@ -114,9 +131,7 @@ static struct dyn_module *load(dyn_context context, unsigned long long id) {
     dyn_host_say("%s %s: no device kernels, NCCL runs all calls", path, why == NULL ? "finds no memory" : why);
     return NULL;
   }
-  int device, major = 0;
-  if (driver->cuCtxGetDevice(&device) == 0) driver->cuDeviceGetAttribute(&major, DYN_COMPUTE_CAPABILITY_MAJOR, device);
-  made->early = major >= 9;
+  choose_attributes(made);
   made->context = context;
   made->contextId = id;
   made->next = modules;

@@ -24,7 +24,8 @@ struct dyn_module {
   void *typed[DYN_NUM_TYPED][DYN_NUM_TYPES];
   void *allGather, *allGatherBulk, *allToAll, *allToAllBulk, *allToAllV, *broadcast, *broadcastBulk;
   void *rmsNorm[DYN_NUM_TYPES]; /* NULL: not of this type */
-  bool early; /* kernels may be launched before the stream's last one is over, for which they wait: machine.cuh */
+  struct dyn_launch_attribute attributes[2]; /* of each launch, so many: */
+  unsigned numAttributes;
   struct dyn_module *next;
 };
 

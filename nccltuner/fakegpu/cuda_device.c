@@ -102,6 +102,7 @@ FAKEGPU_API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice de
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = multiprocessors(); return 0;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return 0;
+    case CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT: *value = getenv("FAKEGPU_SYNC_DOMAINS") ? atoi(getenv("FAKEGPU_SYNC_DOMAINS")) : 4; return 0;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 232448; return 0;
     default: return CUDA_ERROR_INVALID_VALUE;
   }

@@ -206,12 +206,23 @@ typedef struct { /* cuda.h */
   struct { int id; char value[64] __attribute__((aligned(8))); } *attrs;
   unsigned numAttrs;
 } CUlaunchConfig;
-enum { CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
+enum { CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6, CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN = 10 };
 
-/* The one attribute changes nothing here: a kernel never begins before the stream's last one is over. */
+/* What the newest launch with a config asked for, for tests: 1 << its attributes that are not 0. */
+static _Atomic unsigned long launchedWith;
+FAKEGPU_API unsigned long fakegpu_launched_with(void);
+FAKEGPU_API unsigned long fakegpu_launched_with(void) { return launchedWith; }
+
+/* The attributes change nothing here: a kernel never begins before the stream's last one is over, and the CPU's memory has one domain. */
 FAKEGPU_API CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **arguments, void **extra) {
-  for (unsigned i = 0; i < c->numAttrs; i++)
-    if (c->attrs[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) return CUDA_ERROR_INVALID_VALUE;
+  unsigned long with = 0;
+  for (unsigned i = 0; i < c->numAttrs; i++) {
+    int id = c->attrs[i].id, value;
+    memcpy(&value, c->attrs[i].value, sizeof value);
+    if (id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION && id != CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN) return CUDA_ERROR_INVALID_VALUE;
+    if (value != 0) with |= 1ul << id;
+  }
+  launchedWith = with;
   return cuLaunchKernel(function, c->gridDimX, c->gridDimY, c->gridDimZ, c->blockDimX, c->blockDimY, c->blockDimZ, c->sharedMemBytes, c->hStream,
                         arguments, extra);
 }

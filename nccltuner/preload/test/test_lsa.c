@@ -112,6 +112,7 @@ static int async_error(void) {
 
 #include "group_steps.h"
 #include "fork_steps.h"
+#include "domain_steps.h"
 
 static uint64_t now_ms(void);
 
@@ -366,6 +367,7 @@ int main(int argc, char **argv) {
   play("refused beside", 2, refused_beside);
   play("goes in group", 2, goes_in_group);
   play("graphs", 3, graphs);
+  all_domains();
   play("forked", 2, forked);
   play("invalidated", 2, invalidated);
   play("invalidated between", 2, invalidated_between);
