@@ -89,15 +89,3 @@ func (m *comm) seeks() bool {
 		return b.Log2Bytes >= computesLog2 && slices.ContainsFunc(b.set, func(a actions.Action) bool { return withCTAs(a, computesCTAs, false) != a })
 	})
 }
-
-// unspared is what is worth keeping for other programs, which may have nothing to compute beside such calls: a choice from before with more
-// CTAs, as long as it is the faster one.
-func (m *comm) unspared(l Learned, earlier *Learned) Learned {
-	if b := l.Key.Bucket; !m.spares(b) || earlier == nil || withCTAs(earlier.Action, m.mostCTAs(b), hasRails(b, m.Shape)) == earlier.Action {
-		return l
-	}
-	if e := l.Evidence[earlier.Action]; e.N > 0 && e.MeanNs < l.CostNs {
-		l.Action, l.SinceNs, l.CostNs = earlier.Action, earlier.SinceNs, e.MeanNs
-	}
-	return l
-}

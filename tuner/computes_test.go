@@ -161,3 +161,25 @@ func TestSparedChoicesOfTheStore(t *testing.T) {
 		}
 	}
 }
+
+// The store keeps the faster choice, too, where it is other kernels or the program's own bound that leave fewer CTAs.
+func TestWiderChoicesStayInTheStore(t *testing.T) {
+	s := step{join: serial, ours: true, calls: []stepCall{{16 << 20, 3000}}}
+	for name, narrow := range map[string]tuner.Outstanding{"kernels": {Comm: comm, Kernels: 4}, "the program": {Comm: comm, Kernels: 1, MaxCTAs: 32}} {
+		for _, explore := range []bool{false, true} {
+			p := playOf(t, agents.NameUCB, tuner.Config{Explore: explore, Seed: 1, StepGuard: true}, s, bulkKnown(16<<20))
+			p.single = true
+			p.tell(narrow)
+			p.run(200)
+			for _, v := range p.core.Buckets() {
+				if v.Choice != actions.Default {
+					t.Errorf("%s, explore %t: %v of %v, where 32 CTAs are slower than NCCL's default", name, explore, v.Choice, v.Bucket)
+				}
+			}
+			told := p.core.Step(state.Ns(p.clock), tuner.CommLeft{Comm: comm}).Learned
+			if len(told) != 1 || told[0].Action != bulk(64) || told[0].CostNs <= 0 || told[0].CostNs >= told[0].Default {
+				t.Errorf("%s, explore %t: the store is told %+v", name, explore, told)
+			}
+		}
+	}
+}

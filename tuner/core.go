@@ -271,7 +271,7 @@ func (c *Core) learned(m *comm, b *bucket) {
 		earlier = stored
 	}
 	l.Evidence = withEarlier(l, earlier) // a short program, or condition, measures little of what is known
-	l = m.unspared(l, earlier)
+	l = m.withWider(l, earlier)
 	l = l.Refusing(m.refused(b.Bucket)...)
 	b.told = &l
 	l.Key = Key{Machine: cmp.Or(m.Machine, c.cfg.Machine), GPUArch: c.cfg.GPUArch, NCCLVersion: m.NCCLVersion, Shape: m.Shape, Bucket: b.Bucket}

@@ -211,3 +211,15 @@ func withEarlier(l Learned, earlier *Learned) map[actions.Action]Estimate {
 	}
 	return all
 }
+
+// withWider is what is worth keeping for other programs, which may have nothing to compute beside such calls, or no other kernels, and bound
+// nothing: a choice from before with more CTAs than there may be here, as long as it is the faster one.
+func (m *comm) withWider(l Learned, earlier *Learned) Learned {
+	if b := l.Key.Bucket; earlier == nil || withCTAs(earlier.Action, m.mostCTAs(b), hasRails(b, m.Shape)) == earlier.Action {
+		return l
+	}
+	if e := l.Evidence[earlier.Action]; e.N > 0 && e.MeanNs < l.CostNs {
+		l.Action, l.SinceNs, l.CostNs = earlier.Action, earlier.SinceNs, e.MeanNs
+	}
+	return l
+}
