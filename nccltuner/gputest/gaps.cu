@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How long it is from a kernel to the next one of its stream, which waits to be launched already: alone, beside another stream that waits for
- * the kernels' events, as a collective's does in a backward pass, with the peers' memory reachable, and launched from each CPU. One GPU,
- * and another one to reach; nothing of NCCL's.     gaps [ROUNDS]
+ * the kernels' events, as a collective's does in a backward pass, launched from each CPU, with a peer's memory reachable, and beside a kernel that
+ * writes to it, in the same domain of memory operations or in another one. One GPU, and a second one to reach; nothing of NCCL's.
+ *   gaps [ROUNDS]
  * Lines of JSON: us of a kernel and what lies behind it, the median of the rounds, the least and the most. Exit: 0, or 1 and what failed.
  */
 #include <algorithm>
@@ -28,6 +29,7 @@
 constexpr int kOfPart = 50;                /* kernels between two events */
 constexpr int kParts = 14, kMoreParts = 60; /* 700 in all, which the driver's queue has room for, and 3,000, which it has not */
 constexpr int kStreams = 48, kThreads = 256, kWords = 1 << 20, kSpinClocks = 30000;
+constexpr int kPushThreads = 512, kPushes = 8, kMostPushers = 24; /* of a thread, of 16 bytes, between two looks */
 constexpr double kMostMs = 2000; /* then the GPU goes on by itself: a host that has gone holds none */
 
 static __global__ void hold(volatile uint32_t *go, uint32_t turn, uint64_t limitNs) {
@@ -46,10 +48,25 @@ static __global__ void spins() {
   while (clock64() < until) {}
 }
 
-static uint32_t *go, *goThere, turn;
+/* Writes what a collective does, until the host's word is this turn. */
+static __global__ void __launch_bounds__(kPushThreads) pushes(float4 *to, volatile uint32_t *stop, uint32_t turn, uint64_t limitNs) {
+  float4 *own = to + (size_t)blockIdx.x * kPushThreads * kPushes + threadIdx.x;
+  uint64_t began, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(began));
+  for (bool over = false; !__syncthreads_or(over);) {
+    for (int again = 0; again < 64; again++)
+#pragma unroll
+      for (int i = 0; i < kPushes; i++) own[i * kPushThreads] = make_float4((float)again, 1, 2, 3);
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    over = threadIdx.x == 0 && (*stop == turn || now - began > limitNs);
+  }
+}
+
+static uint32_t *go, *goThere, turn; /* go[1]: stop */
 static float *words;
+static float4 *peers;
 static cudaStream_t streams[kStreams];
-static cudaEvent_t begin, end, behind[kMoreParts];
+static cudaEvent_t begin, end, behind[kMoreParts], around[kMoreParts][2];
 
 static double nowMs() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -62,56 +79,69 @@ static void launch(Kernel kernel) {
   if (kernel == kSpins) spins<<<1, 32>>>();
 }
 
-/* us of one kernel. waiter: the stream that waits for each part's event, -1: none. full: there are more than the queue has room for, and the
- * thread that launches waits for that; else all are launched before the first begins. Negative: the host was too slow for that. */
-static double once(Kernel kernel, int waiter, bool full) {
+struct Arm {
+  const char *name;
+  Kernel kernel;
+  int waiter = -1;     /* the stream that waits for each part's event; -1: none */
+  bool timed = false;  /* with events round its own kernels, as calls have them that are timed */
+  bool full = false;   /* more than the queue has room for, and the thread that launches waits for that; else all are launched before the first begins */
+  int cpu = -1;        /* that launches; -1: any */
+  int pushers = 0;     /* CTAs that write to a peer meanwhile, */
+  bool remote = false; /* in the domain that is for that */
+  std::vector<double> us = {};
+};
+
+static void push(const Arm &arm) {
+  cudaLaunchAttribute domain = {};
+  cudaLaunchConfig_t config = {};
+  domain.id = cudaLaunchAttributeMemSyncDomain, domain.val.memSyncDomain = arm.remote ? cudaLaunchMemSyncDomainRemote : cudaLaunchMemSyncDomainDefault;
+  config.gridDim = dim3((unsigned)arm.pushers), config.blockDim = dim3(kPushThreads), config.stream = streams[0], config.attrs = &domain, config.numAttrs = 1;
+  MUST(cudaLaunchKernelEx(&config, pushes, peers, (volatile uint32_t *)(goThere + 1), turn, (uint64_t)(kMostMs * 1e6)));
+}
+
+/* us of one kernel. Negative: the host was too slow to have all of them launched before the first began. */
+static double once(const Arm &arm) {
   const double began = nowMs();
-  const int parts = full ? kMoreParts : kParts;
+  const int parts = arm.full ? kMoreParts : kParts;
   turn++;
-  if (full) *(volatile uint32_t *)go = turn;
+  if (arm.full) *(volatile uint32_t *)go = turn;
+  if (arm.pushers > 0) push(arm);
   hold<<<1, 1>>>(goThere, turn, (uint64_t)(kMostMs * 1e6));
   MUST(cudaEventRecord(begin, 0));
   for (int part = 0; part < parts; part++) {
-    for (int i = 0; i < kOfPart; i++) launch(kernel);
-    if (waiter < 0) continue;
+    for (int i = 0; i < kOfPart; i++) launch(arm.kernel);
+    if (arm.waiter < 0) continue;
+    const cudaStream_t waits = streams[arm.waiter];
     MUST(cudaEventRecord(behind[part], 0));
-    MUST(cudaStreamWaitEvent(streams[waiter], behind[part], 0));
-    empty<<<1, 32, 0, streams[waiter]>>>();
+    MUST(cudaStreamWaitEvent(waits, behind[part], 0));
+    if (arm.timed) MUST(cudaEventRecord(around[part][0], waits));
+    empty<<<1, 32, 0, waits>>>();
+    if (arm.timed) MUST(cudaEventRecord(around[part][1], waits));
   }
   MUST(cudaEventRecord(end, 0));
   MUST(cudaGetLastError());
   const bool queued = nowMs() - began < kMostMs / 2;
   *(volatile uint32_t *)go = turn;
+  MUST(cudaEventSynchronize(end));
+  *(volatile uint32_t *)(go + 1) = turn;
   MUST(cudaDeviceSynchronize());
   float ms;
   MUST(cudaEventElapsedTime(&ms, begin, end));
   return queued ? 1e3 * ms / (parts * kOfPart) : -1;
 }
 
-struct Arm {
-  const char *name;
-  Kernel kernel;
-  int waiter, cpu;
-  bool full;
-  std::vector<double> us;
-};
-
 static void show(Arm &arm) {
-  const char *kernel = kNames[arm.kernel];
-  if (arm.us.empty()) {
-    printf("{\"figure\": \"from kernel to kernel\", \"arm\": \"%s\", \"kernel\": \"%s\", \"stream\": %d, \"cpu\": %d, \"rounds\": 0, \"error\": \"launches took longer than %.0f ms\"}\n",
-           arm.name, kernel, arm.waiter, arm.cpu, kMostMs / 2);
-    return;
-  }
+  printf("{\"figure\": \"from kernel to kernel\", \"arm\": \"%s\", \"kernel\": \"%s\", \"stream\": %d, \"timed\": %s, \"cpu\": %d, \"pushers\": %d, \"remote_domain\": %s, \"rounds\": %zu, ",
+         arm.name, kNames[arm.kernel], arm.waiter, arm.timed ? "true" : "false", arm.cpu, arm.pushers, arm.remote ? "true" : "false", arm.us.size());
   std::sort(arm.us.begin(), arm.us.end());
-  printf("{\"figure\": \"from kernel to kernel\", \"arm\": \"%s\", \"kernel\": \"%s\", \"stream\": %d, \"cpu\": %d, \"median_us\": %.3f, \"least_us\": %.3f, \"most_us\": %.3f, \"rounds\": %zu}\n",
-         arm.name, kernel, arm.waiter, arm.cpu, arm.us[arm.us.size() / 2], arm.us.front(), arm.us.back(), arm.us.size());
+  if (arm.us.empty()) printf("\"error\": \"launches took longer than %.0f ms\"}\n", kMostMs / 2);
+  else printf("\"median_us\": %.3f, \"least_us\": %.3f, \"most_us\": %.3f}\n", arm.us[arm.us.size() / 2], arm.us.front(), arm.us.back());
 }
 
 static void measure(std::vector<Arm> &arms, int rounds) {
   for (int round = -1; round < rounds; round++) /* one before, in which what is made on first use is made */
     for (Arm &arm : arms) {
-      const double us = once(arm.kernel, arm.waiter, arm.full);
+      const double us = once(arm);
       if (round >= 0 && us > 0) arm.us.push_back(us);
     }
   for (Arm &arm : arms) show(arm);
@@ -121,22 +151,13 @@ static void measure(std::vector<Arm> &arms, int rounds) {
 static void streamsByTurns(const char *name, int rounds) {
   std::vector<Arm> arms;
   for (Kernel kernel : {kEmpty, kWrites}) {
-    for (const char *alone : {"alone", "alone, again"}) arms.push_back({alone, kernel, -1, -1, false, {}});
-    for (int i = 0; i < kStreams; i++) arms.push_back({name, kernel, i, -1, false, {}});
+    for (const char *alone : {"alone", "alone, again"}) arms.push_back({alone, kernel});
+    for (bool timed : {false, true})
+      for (int i = 0; i < (timed ? kStreams / 3 : kStreams); i++) arms.push_back({name, kernel, i, timed});
   }
   for (bool full : {false, true})
-    for (int waiter : {-1, 0, 1}) arms.push_back({full ? "the queue is full" : "the queue has room", kSpins, waiter, -1, full, {}});
+    for (int waiter : {-1, 0, 1}) arms.push_back({full ? "the queue is full" : "the queue has room", kSpins, waiter, false, full});
   measure(arms, rounds);
-}
-
-/* True: another GPU's memory can be reached now. */
-static bool reachPeer() {
-  int count = 0, can = 0;
-  MUST(cudaGetDeviceCount(&count));
-  if (count > 1) MUST(cudaDeviceCanAccessPeer(&can, 0, 1));
-  if (!can) return false;
-  MUST(cudaDeviceEnablePeerAccess(1, 0));
-  return true;
 }
 
 static void cpusByTurns(int rounds) {
@@ -145,17 +166,38 @@ static void cpusByTurns(int rounds) {
   std::vector<Arm> arms;
   for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
     if (CPU_ISSET(cpu, &all))
-      for (bool full : {false, true}) arms.push_back({full ? "launched from one CPU, the queue is full" : "launched from one CPU", full ? kSpins : kWrites, -1, cpu, full, {}});
+      for (bool full : {false, true}) arms.push_back({full ? "from one CPU, the queue is full" : "from one CPU", full ? kSpins : kWrites, -1, false, full, cpu});
   for (int round = 0; round < rounds; round++)
     for (Arm &arm : arms) {
       CPU_ZERO(&one);
       CPU_SET(arm.cpu, &one);
       if (sched_setaffinity(0, sizeof one, &one) != 0) continue;
-      const double us = once(arm.kernel, -1, arm.full);
+      const double us = once(arm);
       if (us > 0) arm.us.push_back(us);
     }
   sched_setaffinity(0, sizeof all, &all);
   for (Arm &arm : arms) show(arm);
+}
+
+/* True: another GPU's memory can be reached now. */
+static bool reachPeer() {
+  int count = 0, can = 0;
+  MUST(cudaGetDeviceCount(&count));
+  if (count > 1) MUST(cudaDeviceCanAccessPeer(&can, 0, 1));
+  if (!can) return false;
+  MUST(cudaSetDevice(1));
+  MUST(cudaMalloc((void **)&peers, sizeof *peers * kMostPushers * kPushThreads * kPushes));
+  MUST(cudaSetDevice(0));
+  MUST(cudaDeviceEnablePeerAccess(1, 0));
+  return true;
+}
+
+static void pushersByTurns(int rounds) {
+  std::vector<Arm> arms;
+  for (Kernel kernel : {kEmpty, kWrites})
+    for (int pushers : {0, 1, 8, kMostPushers})
+      for (bool remote : {false, true}) arms.push_back({"beside a kernel that writes to a peer", kernel, -1, false, false, -1, pushers, remote});
+  measure(arms, rounds);
 }
 
 int main(int argc, char **argv) {
@@ -165,19 +207,23 @@ int main(int argc, char **argv) {
     return 1;
   }
   MUST(cudaSetDevice(0));
-  MUST(cudaHostAlloc((void **)&go, sizeof *go, cudaHostAllocMapped));
-  *go = 0;
+  MUST(cudaHostAlloc((void **)&go, 2 * sizeof *go, cudaHostAllocMapped));
+  go[0] = go[1] = 0;
   MUST(cudaHostGetDevicePointer((void **)&goThere, go, 0));
   MUST(cudaMalloc((void **)&words, kWords * sizeof *words));
   for (cudaEvent_t *event : {&begin, &end}) MUST(cudaEventCreate(event));
+  for (auto &pair : around)
+    for (cudaEvent_t &event : pair) MUST(cudaEventCreate(&event));
   for (cudaEvent_t &event : behind) MUST(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   for (cudaStream_t &stream : streams) MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   cudaFuncAttributes loaded; /* kernels are loaded when they are first asked for, which may wait for those that run */
-  for (const void *kernel : {(const void *)empty, (const void *)writes, (const void *)spins, (const void *)hold}) MUST(cudaFuncGetAttributes(&loaded, kernel));
+  for (const void *kernel : {(const void *)empty, (const void *)writes, (const void *)spins, (const void *)hold, (const void *)pushes}) MUST(cudaFuncGetAttributes(&loaded, kernel));
   const double until = nowMs() + 500;
-  while (nowMs() < until) once(kWrites, -1, false); /* clocks */
+  while (nowMs() < until) once({"clocks", kWrites});
   streamsByTurns("a stream waits", rounds);
   cpusByTurns(std::min(rounds, 5));
-  if (reachPeer()) streamsByTurns("a stream waits, a peer's memory can be reached", rounds);
+  if (!reachPeer()) return 0;
+  streamsByTurns("a stream waits, a peer's memory can be reached", rounds);
+  pushersByTurns(rounds);
   return 0;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From a kernel to the next one of its stream (gaps.cu): alone, beside a stream that waits for it, from each CPU, and with a peer's memory
-# within reach. One GPU, half a minute, nothing of NCCL's: what a process loses here it loses to the driver and to where it runs.
+# From a kernel to the next one of its stream (gaps.cu): alone, beside a stream that waits for it, from each CPU, and, with a second GPU, beside a
+# kernel that writes to that one. Half a minute, nothing of NCCL's: what a process loses here it loses to the driver and to where it runs.
 #   nccltuner/gputest/gaps.sh [RESULTS.jsonl]
 # Needs nvcc (NVCC=PROGRAM, ARCH=native), or GAPS=PROGRAM that was built elsewhere. Environment: ROUNDS=7; LIMIT=120 seconds; COMMIT=NAME
 # where there is no git.
