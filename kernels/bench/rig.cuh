@@ -252,9 +252,9 @@ static dyn_windowed windowOf(const Rank &k, const void *at) {
 }
 
 /* As kernels/host does, if early: before the stream's last kernel has ended, since ours wait for that themselves, and in NCCL's domain of
- * memory operations, or with NCCL_MEM_SYNC_DOMAIN=0 in the one of kernels that compute. No more blocks
- * than may be: what a check or a time asks for beyond that would wait for ever. If alone, nothing is launched behind it before it has
- * ended: a launch may wait for that inside compute-sanitizer, with CUDA's lock, which the carrier needs to bring what the kernel waits for. */
+ * memory operations, or with NCCL_MEM_SYNC_DOMAIN=0 in the one of kernels that compute. No more blocks than may be: what a check or a time asks
+ * for beyond that would wait for ever. If alone, nothing is launched behind it before it has ended: a launch may wait for that inside
+ * compute-sanitizer, with CUDA's lock, which the carrier needs to bring what the kernel waits for. */
 template <typename... Arguments>
 static void launchOn(const Rank &k, cudaKernel_t kernel, int blocks, int threads, Arguments... arguments) {
   static const char *const domain = getenv("NCCL_MEM_SYNC_DOMAIN");

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../../nccltuner/plugin/nccl_env.h"
 #include "../device/call.h"
 #include "host.h"
 
@@ -100,12 +101,10 @@ static void launch_with(struct dyn_module *m, int id, int number) {
  * in, too, unless its user says 0 (v2.28.9-1, src/enqueue.cc; CUDA's guide, memory synchronization domains). */
 static void choose_attributes(struct dyn_module *m) {
   const struct dyn_host_driver *driver = dyn_host_driver();
-  const char *wanted = getenv("NCCL_MEM_SYNC_DOMAIN");
   int device, major = 0, domains = 0;
   if (driver->cuCtxGetDevice(&device) != 0 || driver->cuDeviceGetAttribute(&major, DYN_COMPUTE_CAPABILITY_MAJOR, device) != 0 || major < 9) return;
   launch_with(m, DYN_LAUNCH_EARLY, 1);
-  bool apart = wanted == NULL || *wanted == '\0' || strtoll(wanted, NULL, 0) != 0;
-  if (apart && driver->cuDeviceGetAttribute(&domains, DYN_SYNC_DOMAINS, device) == 0 && domains > 1) launch_with(m, DYN_LAUNCH_DOMAIN, DYN_REMOTE_DOMAIN);
+  if (!nccl_is_off("NCCL_MEM_SYNC_DOMAIN") && driver->cuDeviceGetAttribute(&domains, DYN_SYNC_DOMAINS, device) == 0 && domains > 1) launch_with(m, DYN_LAUNCH_DOMAIN, DYN_REMOTE_DOMAIN);
 }
 
 /* Under lock. */

@@ -23,12 +23,10 @@ func TestMain(m *testing.M) { testbuild.Main(m, &build, "../../kernels tests") }
 func TestCollectives(t *testing.T) {
 	calls, threadCalls := "1000", "250" // of another seed each time; under the sanitizer a call takes ten times as long
 	seed := cmp.Or(os.Getenv("TEST_SEED"), fmt.Sprint(time.Now().UnixNano()%1e9))
+	railsCalls, railsThreadCalls := "350", "100" // of several hosts of several ranks: a call takes four times as long
 	if os.Getenv("DYN_LONG") != "" {
 		calls, threadCalls = "400000", "400000"
-	}
-	railsCalls, railsThreadCalls := calls, threadCalls
-	if os.Getenv("DYN_LONG") == "" {
-		railsCalls, railsThreadCalls = "350", "100" // of several hosts of several ranks: a call takes four times as long
+		railsCalls, railsThreadCalls = calls, threadCalls
 	}
 	run := func(program string, arguments ...string) {
 		t.Run(program+" "+strings.Join(arguments, " "), func(t *testing.T) {
@@ -50,13 +48,12 @@ func TestCollectives(t *testing.T) {
 		})
 	}
 	for program, mistakes := range map[string][]int{"collectives_test": {1, 2, 3, 4, 5, 6, 7, 10, 22, 23, 24, 25, 26, 27, 28, 29, 36, 38, 44, 45, 46, 47}, "fused_test": {1, 2, 3, 4, 8, 9}, "gin_test": {1, 2, 3, 4, 11, 12, 21, 34, 35, 41, 43, 44, 47, 48}, "parts_test": {1, 2, 3, 6, 7, 10, 12, 18, 19, 20, 22, 23, 24, 25, 26, 27, 29, 30, 31, 32, 39, 40, 47}, "rails_test": {1, 2, 3, 4, 6, 13, 14, 15, 16, 17, 35, 42, 44, 47}} {
+		own, ownThread := calls, threadCalls
 		if program == "rails_test" {
-			run(program, railsCalls)
-			run(program+"-threads", railsThreadCalls)
-		} else {
-			run(program, calls)
-			run(program+"-threads", threadCalls)
+			own, ownThread = railsCalls, railsThreadCalls
 		}
+		run(program, own)
+		run(program+"-threads", ownThread)
 		for _, mistake := range mistakes { // by their numbers in line.cuh
 			run(program, "4000", fmt.Sprint(mistake))
 		}

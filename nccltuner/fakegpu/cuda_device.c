@@ -46,10 +46,13 @@ FAKEGPU_API CUresult cuGetErrorString(CUresult error, const char **text) {
   return find(error, &name, text);
 }
 
-static int gpus(void) {
-  const char *text = getenv("FAKEGPU_GPUS");
-  return text == NULL ? 8 : atoi(text);
+/* Of the environment; usual: as a machine of H200 has it. */
+static int number(const char *name, int usual) {
+  const char *text = getenv(name);
+  return text == NULL ? usual : atoi(text);
 }
+
+static int gpus(void) { return number("FAKEGPU_GPUS", 8); }
 
 int device_exists(CUdevice device) { return device >= 0 && device < gpus(); }
 
@@ -91,18 +94,12 @@ FAKEGPU_API CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device) 
   return 0;
 }
 
-/* FAKEGPU_MULTIPROCESSORS: as an H200 without. */
-static int multiprocessors(void) {
-  const char *text = getenv("FAKEGPU_MULTIPROCESSORS");
-  return text == NULL ? 132 : atoi(text);
-}
-
 FAKEGPU_API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
   (void)device;
   switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = multiprocessors(); return 0;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = number("FAKEGPU_MULTIPROCESSORS", 132); return 0;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return 0;
-    case CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT: *value = getenv("FAKEGPU_SYNC_DOMAINS") ? atoi(getenv("FAKEGPU_SYNC_DOMAINS")) : 4; return 0;
+    case CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT: *value = number("FAKEGPU_SYNC_DOMAINS", 4); return 0;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 232448; return 0;
     default: return CUDA_ERROR_INVALID_VALUE;
   }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every comparison of this folder and of kernels/bench that `make gpu-bench` leaves out, one after the other: what links carry, what NCCL's
-# device kernels run, what compute loses to CTAs beside it, what lies between kernels, samples against events and graphs, bench's other steps, programs under Open MPI,
-# messages there and back, and kernels on GIN over the carrier.
+# device kernels run, what compute loses to CTAs beside it, what lies between kernels, samples against events and graphs, bench's other
+# steps, programs under Open MPI, messages there and back, and kernels on GIN over the carrier.
 #   nccltuner/gputest/all.sh [FOLDER]
 # Results are files of FOLDER (docs/figures). A script that fails, or that this machine has not what it needs for, is named at the end, and
 # the others go on. Needs what `make all carrier kernels` left in bin/ and lib/, and what each of them says. An hour and a half on 4 GPUs.

@@ -16,7 +16,7 @@ tmp=$(mktemp -d /tmp/dyn-beside.XXXXXX)
 trap 'rm -rf "$tmp"' EXIT
 library=${BESIDE:-$tmp/libbeside.so}
 if [ -z "${BESIDE:-}" ]; then
-  nvcc=${NVCC:-$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}
+  . nccltuner/gputest/nvcc.sh
   "$nvcc" -std=c++17 -arch="${ARCH:-native}" -O2 -shared -Xcompiler -fPIC -cudart static -L"$(dirname "$nvcc")/../lib" -o "$library" \
     nccltuner/gputest/beside/beside.cu -ldl -lpthread
 fi

@@ -34,9 +34,11 @@ fatbin lib/dynamiccl-gin-2.32.3.fatbin kernels/gin/kernels.cu -I"$newer/include"
 fatbin lib/dynamiccl-carrier.fatbin kernels/carrier/nic/nic.cu
 for source in kernels/bench/*.cu; do build "$(basename "$source" .cu)" "$source"; done
 build mix nccltuner/gputest/mix.cu
-build gaps nccltuner/gputest/gaps.cu
-"$nvcc" -std=c++17 -arch="$arch" -O2 -shared -Xcompiler -fPIC -cudart static -o .cache/gpu/libbeside.so nccltuner/gputest/beside/beside.cu \
-  -L"$(dirname "$nvcc")/../lib" -ldl -lpthread
+build_bare() { # PROGRAM SOURCE [option of nvcc]...: nothing of NCCL's is in it
+  "$nvcc" -std=c++17 -arch="$arch" -O2 -cudart static -o ".cache/gpu/$1" "${@:3}" "$2" -L"$(dirname "$nvcc")/../lib" -ldl -lpthread
+}
+build_bare libbeside.so nccltuner/gputest/beside/beside.cu -shared -Xcompiler -fPIC
+build_bare gaps nccltuner/gputest/gaps.cu
 build gin_first kernels/carrier/test/gin_first.cu
 build gin-2.32.3 kernels/bench/gin.cu "$newer/include"
 build gin_first-2.32.3 kernels/carrier/test/gin_first.cu "$newer/include"

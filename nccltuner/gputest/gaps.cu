@@ -65,6 +65,7 @@ static __global__ void __launch_bounds__(kPushThreads) pushes(float4 *to, volati
 static uint32_t *go, *goThere, turn; /* go[1]: stop */
 static float *words;
 static float4 *peers;
+static cpu_set_t allowed; /* CPUs of this process */
 static cudaStream_t streams[kStreams];
 static cudaEvent_t begin, end, behind[kMoreParts], around[kMoreParts][2];
 
@@ -138,9 +139,20 @@ static void show(Arm &arm) {
   else printf("\"median_us\": %.3f, \"least_us\": %.3f, \"most_us\": %.3f}\n", arm.us[arm.us.size() / 2], arm.us.front(), arm.us.back());
 }
 
+/* True: this thread launches from one CPU, or, negative, from any. */
+static bool pinned(int cpu) {
+  cpu_set_t one = allowed;
+  if (cpu >= 0) {
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+  }
+  return sched_setaffinity(0, sizeof one, &one) == 0;
+}
+
 static void measure(std::vector<Arm> &arms, int rounds) {
   for (int round = -1; round < rounds; round++) /* one before, in which what is made on first use is made */
     for (Arm &arm : arms) {
+      if (!pinned(arm.cpu)) continue;
       const double us = once(arm);
       if (round >= 0 && us > 0) arm.us.push_back(us);
     }
@@ -161,22 +173,11 @@ static void streamsByTurns(const char *name, int rounds) {
 }
 
 static void cpusByTurns(int rounds) {
-  cpu_set_t all, one;
-  if (sched_getaffinity(0, sizeof all, &all) != 0) return;
   std::vector<Arm> arms;
   for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-    if (CPU_ISSET(cpu, &all))
+    if (CPU_ISSET(cpu, &allowed))
       for (bool full : {false, true}) arms.push_back({full ? "from one CPU, the queue is full" : "from one CPU", full ? kSpins : kWrites, -1, false, full, cpu});
-  for (int round = 0; round < rounds; round++)
-    for (Arm &arm : arms) {
-      CPU_ZERO(&one);
-      CPU_SET(arm.cpu, &one);
-      if (sched_setaffinity(0, sizeof one, &one) != 0) continue;
-      const double us = once(arm);
-      if (us > 0) arm.us.push_back(us);
-    }
-  sched_setaffinity(0, sizeof all, &all);
-  for (Arm &arm : arms) show(arm);
+  measure(arms, rounds);
 }
 
 /* True: another GPU's memory can be reached now. */
@@ -204,6 +205,10 @@ int main(int argc, char **argv) {
   const int rounds = argc > 1 ? atoi(argv[1]) : 7;
   if (argc > 2 || rounds < 1) {
     fprintf(stderr, "gaps [ROUNDS]: how many times each is measured, 1 or more (7)\n");
+    return 1;
+  }
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
+    perror("gaps: CPUs");
     return 1;
   }
   MUST(cudaSetDevice(0));

@@ -13,7 +13,7 @@ tmp=$(mktemp -d /tmp/dyn-gaps.XXXXXX)
 trap 'rm -rf "$tmp"' EXIT
 program=${GAPS:-$tmp/gaps}
 if [ -z "${GAPS:-}" ]; then
-  nvcc=${NVCC:-$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}
+  . nccltuner/gputest/nvcc.sh
   "$nvcc" -std=c++17 -arch="${ARCH:-native}" -O2 -cudart static -o "$program" nccltuner/gputest/gaps.cu
 fi
 mkdir -p "$(dirname "$out")"

@@ -45,7 +45,7 @@ make_them() {
   # The wheel has no libnccl.so, for which nccl-tests asks the linker.
   ln -sfn "$nccl/include" "$build/home/include"
   ln -sf "$nccl/lib/libnccl.so.2" "$build/home/lib/libnccl.so"
-  nvcc=${NVCC:-$(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}
+  . "$here/nvcc.sh"
   cuda=${CUDA_HOME:-$(dirname "$(dirname "$(readlink -f "$nvcc")")")}
   cudart=$cuda/lib64
   [ -d "$cudart" ] || cudart=$cuda/lib

@@ -53,7 +53,7 @@ class Tree(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.root)
         os.makedirs(self.path("nccltuner/gputest"))
         for name in os.listdir(HERE):
-            if name.startswith(("program_", "nccltests")) and not name.endswith("_test.py"):
+            if name.startswith(("program_", "nccltests", "nvcc")) and not name.endswith("_test.py"):
                 shutil.copy(os.path.join(HERE, name), self.path("nccltuner/gputest"))
         os.makedirs(self.path("kernels/bench"))
         for name in ("mps.sh", "carrier.sh", "usage.sh"):

@@ -46,6 +46,7 @@
 #include <string.h>
 
 #include "comm.h"
+#include "nccl_env.h"
 
 #define NEEDS \
   "start the program with `dynamiccld run`, which sets LD_PRELOAD=.../libdynamiccl.so, or, with " \
@@ -81,11 +82,10 @@ static void miss_preload(dyn_logger log, const struct dyn_preload *found) {
 }
 
 static const char *what_is_missing(const struct dyn_process *process, int version) {
-  const char *late = getenv("NCCL_ENQUEUE_REARCH_ENABLE");
   if (!dyn_switched_on("DYNAMICCL_KERNEL_EVENTS")) return "timing calls needs a driver of CUDA 12.0 or newer";
   if (process->promised) return NULL;
   if (process->preload == NULL) return "CUDA graphs would be captured with kernel events in them";
-  if (version >= DYN_HOLD_VERSION && late != NULL && strtoll(late, NULL, 0) != 0)
+  if (version >= DYN_HOLD_VERSION && nccl_is_on("NCCL_ENQUEUE_REARCH_ENABLE"))
     return "NCCL_ENQUEUE_REARCH_ENABLE moves what the preload library watches to another place";
   return NULL;
 }

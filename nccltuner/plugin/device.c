@@ -15,6 +15,7 @@
 #include "../../kernels/carrier/places.h"
 #include "../../kernels/host/host.h"
 #include "comm.h"
+#include "nccl_env.h"
 #include "transport.h"
 
 #define OPEN_WAIT_MS 5000    /* ranks come within milliseconds of each other; one that loads libraries from far away may not */
@@ -31,8 +32,8 @@ const struct dyn_device_calls *dyn_device_of(const struct dyn_member *member) {
 
 /* Who keeps GPUs from reaching each other's memory in NCCL means us, too. */
 static bool peers_forbidden(void) {
-  const char *disable = getenv("NCCL_P2P_DISABLE"), *level = getenv("NCCL_P2P_LEVEL");
-  return (disable && strtoll(disable, NULL, 0) != 0) || (level && (strcmp(level, "LOC") == 0 || strcmp(level, "0") == 0));
+  const char *level = getenv("NCCL_P2P_LEVEL");
+  return nccl_is_on("NCCL_P2P_DISABLE") || (level && (strcmp(level, "LOC") == 0 || strcmp(level, "0") == 0));
 }
 
 /* Lines arrive whole over NVLink (kernels/device/line.cuh), and no other link promises that: NCCL has LL128 there alone. */

@@ -3,6 +3,7 @@
  * What ranks have of NCCL's device kernels, by its version and by the processes they share.
  */
 #include "everywhere.h"
+#include "nccl_env.h"
 
 #include <stdlib.h>
 
@@ -24,8 +25,8 @@ static const char *stands_against(const struct dyn_comm *comm) {
 }
 
 void dyn_device_settle(const struct dyn_comm *comm) {
-  const char *value = getenv(NOWIN), *why;
-  if (!value || strtoll(value, NULL, 0) == 0 || !(why = stands_against(comm))) return;
+  const char *why;
+  if (!nccl_is_on(NOWIN) || !(why = stands_against(comm))) return;
   setenv(NOWIN, "0", 1); /* in the place that it has: no other thread's look meets a list that moves */
   dyn_say_once(comm->log, DYN_LOG_INFO, "NCCL's device kernels on ordinary buffers are let alone, for %s: " NOWIN "=0 in this process, LL is the classic kernel", why);
 }

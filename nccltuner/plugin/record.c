@@ -19,6 +19,7 @@
 #include "comm.h"
 #include "everywhere.h"
 #include "left.h"
+#include "nccl_env.h"
 #include "shows.h"
 #include "transport.h"
 
@@ -158,17 +159,6 @@ const char *dyn_user_decides(void) {
 }
 
 int dyn_switched_on(const char *name) { return dyn_is_on(getenv(name)); }
-
-static bool nccl_is_on(const char *name) {
-  const char *value = getenv(name);
-  return value && strtoll(value, NULL, 0) != 0; /* as NCCL reads it, src/misc/param.cc */
-}
-
-/* Of what is on by itself. */
-static bool nccl_is_off(const char *name) {
-  const char *value = getenv(name);
-  return value && *value && strtoll(value, NULL, 0) == 0; /* likewise */
-}
 
 static uint64_t run_id(void) {
   const char *value = getenv("DYNAMICCL_RUN");

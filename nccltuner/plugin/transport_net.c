@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "../preload/preload.h"
+#include "nccl_env.h"
 #include "transport.h"
 
 static bool is_set(const char *name) {
@@ -78,11 +79,6 @@ static uint32_t active_nics(const struct dyn_machine *machine) {
   return nics;
 }
 
-static bool disabled(void) {
-  const char *value = getenv("NCCL_IB_DISABLE");
-  return value && strtoll(value, NULL, 0) != 0; /* as NCCL reads it, src/misc/param.cc */
-}
-
 struct dyn_transport dyn_transport_net(const struct dyn_machine *machine, unsigned networks) {
   static const struct dyn_transport unknown = {DYN_TRANSPORT_UNKNOWN, 0}, sockets = {DYN_TRANSPORT_SOCKET, 0};
   const char *name = getenv("NCCL_NET");
@@ -92,7 +88,7 @@ struct dyn_transport dyn_transport_net(const struct dyn_machine *machine, unsign
   if (name && strcasecmp(name, "Socket") == 0) return sockets;
   if (name && strcasecmp(name, "IB") == 0) return (struct dyn_transport){DYN_TRANSPORT_RDMA, active_nics(machine)};
   if (name || dyn_machine_plugin(machine, "NCCL_NET_PLUGIN", "libnccl-net.so")) return unknown;
-  if (disabled()) return sockets;
+  if (nccl_is_on("NCCL_IB_DISABLE")) return sockets;
   int open = any_in(machine->root, "/proc/self/fd", is_verbs, NULL);
   if (open == 0) return sockets;
   /* NCCL was free to take IB and, as devices open and ports are active, has found one. */

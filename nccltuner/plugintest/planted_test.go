@@ -38,10 +38,13 @@ func planted(t *testing.T, folder string, rest []string, file, is, mistake strin
 	}
 }
 
-// sourceOf is what is compiled: a header is of one file alone.
+// sourceOf is what is compiled: of a header the one file that has a mistake in it.
 func sourceOf(file string) string {
-	if file == "coming.h" {
+	switch file {
+	case "coming.h":
 		return "tuner.c"
+	case "nccl_env.h":
+		return "record.c"
 	}
 	return file
 }
