@@ -160,6 +160,8 @@ static int launch_gin(struct launch *l, unsigned k, int lane, void *stream) {
   return dyn_gin_launch(l->life, lane, &grid, stream, l->gin, l->parts);
 }
 
+static bool is_long(const struct dyn_lsa *lsa, const struct launch *l) { return l->work != NULL && dyn_work_bytes(l->work, lsa->nRanks) >= DYN_LONG_BYTES; }
+
 static unsigned kernels(const struct launch *l) { return l->kernels == 0 ? 1 : l->kernels; }
 
 /* The k-th of its kernels. */
@@ -176,7 +178,8 @@ static int launch(struct dyn_lsa *lsa, int lane, struct launch *l, unsigned k, v
   l->call.domain = lsa->lanes[lane].domain;
   l->call.domain.about = about(lsa, l);
   const struct dyn_launch config = {.gridX = l->ctas, .gridY = 1, .gridZ = 1, .blockX = l->threads, .blockY = 1, .blockZ = 1,
-                                    .stream = stream, .attributes = lsa->module->attributes, .numAttributes = lsa->module->numAttributes};
+                                    .stream = stream, .attributes = lsa->module->attributes,
+                                    .numAttributes = is_long(lsa, l) ? lsa->module->numOfLong : lsa->module->numAttributes};
   return dyn_host_driver()->cuLaunchKernelEx(&config, l->function, arguments, NULL);
 }
 

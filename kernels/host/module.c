@@ -93,17 +93,18 @@ static bool get_all(void *module, struct dyn_module *m) {
 }
 
 static void launch_with(struct dyn_module *m, int id, int number) {
-  m->attributes[m->numAttributes++] = (struct dyn_launch_attribute){.id = id, .value.number = number};
+  m->attributes[m->numOfLong++] = (struct dyn_launch_attribute){.id = id, .value.number = number};
 }
 
 /* Kernels may be launched before the stream's last one is over, for which they wait (machine.cuh). And the end of a kernel that computes
- * beside them does not wait for what they have on its way to peers: their memory operations are in a domain of their own, which NCCL's are
+ * beside a long one does not wait for what that has on its way to peers: its memory operations are in a domain of their own, which NCCL's are
  * in, too, unless its user says 0 (v2.28.9-1, src/enqueue.cc; CUDA's guide, memory synchronization domains). */
 static void choose_attributes(struct dyn_module *m) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   int device, major = 0, domains = 0;
   if (driver->cuCtxGetDevice(&device) != 0 || driver->cuDeviceGetAttribute(&major, DYN_COMPUTE_CAPABILITY_MAJOR, device) != 0 || major < 9) return;
   launch_with(m, DYN_LAUNCH_EARLY, 1);
+  m->numAttributes = m->numOfLong;
   if (!nccl_is_off("NCCL_MEM_SYNC_DOMAIN") && driver->cuDeviceGetAttribute(&domains, DYN_SYNC_DOMAINS, device) == 0 && domains > 1) launch_with(m, DYN_LAUNCH_DOMAIN, DYN_REMOTE_DOMAIN);
 }
 

@@ -7,6 +7,7 @@
 
 #include "driver.h"
 
+#define DYN_LONG_BYTES (UINT64_C(8) << 20) /* as NCCL's tests count a call */
 #define DYN_NUM_TYPES 12 /* ncclDataType_t: ncclInt8 to ncclFloat8e5m2 */
 
 enum dyn_typed {
@@ -24,8 +25,8 @@ struct dyn_module {
   void *typed[DYN_NUM_TYPED][DYN_NUM_TYPES];
   void *allGather, *allGatherBulk, *allToAll, *allToAllBulk, *allToAllV, *broadcast, *broadcastBulk;
   void *rmsNorm[DYN_NUM_TYPES]; /* NULL: not of this type */
-  struct dyn_launch_attribute attributes[2]; /* of each launch, so many: */
-  unsigned numAttributes;
+  struct dyn_launch_attribute attributes[2]; /* of a launch so many: of any call, and of one of DYN_LONG_BYTES or more */
+  unsigned numAttributes, numOfLong;
   struct dyn_module *next;
 };
 

@@ -18,6 +18,6 @@ if [ -z "${GAPS:-}" ]; then
 fi
 mkdir -p "$(dirname "$out")"
 IFS=, read -r gpu driver < <(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader -i 0)
-printf '{"figure": "gaps machine", "machine": "%s", "driver": "%s", "cpus": %d, "date": "%s", "commit": "%s"}\n' "$gpu" "${driver# }" "$(nproc)" \
+printf '{"figure": "gaps machine", "machine": "%s", "driver": "%s", "cpus": %d, "date": "%s", "commit": "%s"}\n' "$gpu" "${driver# }" "$(env -u OMP_NUM_THREADS nproc)" \
   "$(date -u +%FT%TZ)" "${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}" | tee -a "$out"
 timeout -k 5 "${LIMIT:-120}" "$program" "${ROUNDS:-7}" | tee -a "$out"

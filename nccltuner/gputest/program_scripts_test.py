@@ -200,6 +200,17 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
                          {f"{x} 2 --nproc-per-node 2 --no-python nccltuner/gputest/program_node.sh python3 examples/pingpong.py --kib 64" for x in ("plain", "run")})
         self.assertEqual(["comparison" in json.loads(line) for line in self.read("out").splitlines()], 4 * [False] + [True])
 
+    def test_parts(self):
+        code, lines, said = self.run_script("program_parts.sh", self.path("out"), REPEAT="1", DDP="--steps 2", LOGS=self.path("logs"))
+        self.assertEqual((code, lines), (0, []), said)
+        calls = self.read("calls").splitlines()
+        self.assertEqual(len(calls), 13)
+        self.assertTrue(all(x.endswith("python3 nccltuner/gputest/program_perturbed.py examples/ddp.py --steps 2") for x in calls), calls)
+        runs = {x["arm"]: x for x in map(json.loads, self.read("out").splitlines()) if "comparison" not in x}
+        self.assertEqual(runs["memory-module"]["variables"], {"PERTURB": "memory,module"})
+        self.assertEqual(runs["both-notuner"]["variables"]["NCCL_TUNER_PLUGIN"], "none")
+        self.assertEqual((runs["watched"]["kind"], runs["watched"]["options"]), ("run", ["--learner", "default"]))
+
     def test_overlap(self):
         code, lines, said = self.run_script("program_overlap.sh", self.path("out"), LEARNERS="lstm", REPEAT="1")
         self.assertEqual((code, lines), (0, []), said)
