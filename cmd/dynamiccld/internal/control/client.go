@@ -153,7 +153,8 @@ func (c *Client) call(ctx context.Context, method, path string, body io.Reader, 
 // he would have found a moment later.
 func hungUp(err error) bool {
 	const unnamed = "http: server closed idle connection" // net/http's, for an end before the question was written
-	return err != nil && strings.HasSuffix(err.Error(), unnamed) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return err != nil && strings.HasSuffix(err.Error(), unnamed) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) // by net/http, which could not write the question, before it has read why
 }
 
 func (c *Client) noDaemon() error {
