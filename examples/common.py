@@ -41,6 +41,13 @@ def synchronize(device):
         torch.cuda.synchronize(device)
 
 
+def of_all(number, device):
+    """A number of each rank, by rank."""
+    every = [torch.zeros(1, dtype=torch.float64, device=device) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, torch.tensor([number], dtype=torch.float64, device=device))
+    return [round(one.item(), 2) for one in every]
+
+
 class Stopwatch:
     """Times intervals on the device: CUDA events, which do not make the host wait; the host's clock without a GPU."""
 

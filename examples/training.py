@@ -17,7 +17,7 @@ def flags(parser):
     parser.add_argument("--warmup", type=int, default=10, help="steps before them (10)")
     parser.add_argument("--seed", type=int, default=1, help="of weights and tokens (1)")
     parser.add_argument("--check", action="store_true", help="fail unless all ranks end with the same parameters")
-    parser.add_argument("--kernels", type=int, default=0, help="steps behind them of which rank 0 says what its GPU's time went to (0)")
+    parser.add_argument("--kernels", type=int, default=0, help="steps behind them of which rank 0 says what its GPU's time went to, and of all what lies between kernels (0)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: gloo, to try tiny shapes")
 
 
@@ -41,12 +41,8 @@ def train(args, device, step):
             watch.mark()
     times = common.quartiles(watch.intervals_us())
     if args.kernels > 0:
-        one = lambda: step(tokens())
-        if dist.get_rank() == 0:
-            times["kernels"] = kernels.profiled(one, args.kernels, lambda: common.synchronize(device))
-        else:
-            for _ in range(args.kernels):
-                one()
+        times["kernels"] = kernels.profiled(lambda: step(tokens()), args.kernels, lambda: common.synchronize(device))
+        times["kernels"]["gap_us"] = common.of_all(times["kernels"].get("gap_us", 0), device)
     loss = loss.detach().double()
     dist.all_reduce(loss)
     return times, loss.item() / dist.get_world_size()
