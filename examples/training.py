@@ -25,6 +25,8 @@ def train(args, device, step):
     """Times step(tokens), which returns the loss: (quartiles of microseconds, last loss as the mean of all ranks)."""
     if args.steps < 2:
         raise SystemExit(f"--steps {args.steps}: quartiles need at least 2")
+    if args.kernels > 0 and device.type != "cuda":
+        raise SystemExit(f"--kernels {args.kernels} with --device {device.type}: there are no kernels to tell of; it needs a GPU")
     random = torch.Generator(device).manual_seed(args.seed * 1000 + dist.get_rank())
     watch = common.Stopwatch(device)
     said = time.monotonic()
