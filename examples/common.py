@@ -45,7 +45,7 @@ def of_all(number, device):
     """A number of each rank, by rank."""
     every = [torch.zeros(1, dtype=torch.float64, device=device) for _ in range(dist.get_world_size())]
     dist.all_gather(every, torch.tensor([number], dtype=torch.float64, device=device))
-    return [round(one.item(), 2) for one in every]
+    return [one.item() for one in every]
 
 
 class Stopwatch:

@@ -21,6 +21,7 @@
 
 #include <cuda_runtime.h>
 
+#include "../../nccltuner/plugin/nccl_env.h"
 #include "../device/all_reduce_rms_norm.cuh"
 #include "../types.h"
 
@@ -251,19 +252,20 @@ static dyn_windowed windowOf(const Rank &k, const void *at) {
   return k;
 }
 
-/* As kernels/host does, if early: before the stream's last kernel has ended, since ours wait for that themselves, and in NCCL's domain of
- * memory operations, or with NCCL_MEM_SYNC_DOMAIN=0 in the one of kernels that compute. No more blocks than may be: what a check or a time asks
- * for beyond that would wait for ever. If alone, nothing is launched behind it before it has ended: a launch may wait for that inside
- * compute-sanitizer, with CUDA's lock, which the carrier needs to bring what the kernel waits for. */
+/* If early: before the stream's last kernel has ended, since ours wait for that themselves, as kernels/host does, and in NCCL's domain of
+ * memory operations, as it does with long calls (module.h), or with NCCL_MEM_SYNC_DOMAIN=0 in the one of kernels that compute, as with short
+ * ones: by itself a call takes the same in either. No more blocks than may be: what a check or a time asks for beyond that would wait for
+ * ever. If alone, nothing is launched behind it before it has ended: a launch may wait for that inside compute-sanitizer, with CUDA's lock,
+ * which the carrier needs to bring what the kernel waits for. */
 template <typename... Arguments>
 static void launchOn(const Rank &k, cudaKernel_t kernel, int blocks, int threads, Arguments... arguments) {
-  static const char *const domain = getenv("NCCL_MEM_SYNC_DOMAIN");
+  static const bool together = nccl_is_off("NCCL_MEM_SYNC_DOMAIN");
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
   void *pointers[] = {&arguments...};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization, attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeMemSyncDomain;
-  attributes[1].val.memSyncDomain = domain && strcmp(domain, "0") == 0 ? cudaLaunchMemSyncDomainDefault : cudaLaunchMemSyncDomainRemote;
+  attributes[1].val.memSyncDomain = together ? cudaLaunchMemSyncDomainDefault : cudaLaunchMemSyncDomainRemote;
   config.gridDim = dim3((unsigned)std::min(blocks, mostBlocks)), config.blockDim = dim3((unsigned)threads), config.stream = k.stream;
   config.attrs = attributes, config.numAttrs = launchEarly ? 2 : 0;
   CUDA(cudaLaunchKernelExC(&config, (const void *)kernel, pointers));

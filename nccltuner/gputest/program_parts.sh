@@ -12,9 +12,9 @@ out=${1:-docs/figures/programs-parts-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"
 GPUS=${GPUS:-2}
 . nccltuner/gputest/program_transport.sh
-both="plugin,LD_PRELOAD=$PWD/lib/libdynamiccl.so"
-parts="plain watched=run,--learner,default nokernels=run,DYNAMICCL_NO_KERNELS=1,--learner,default both=$both
-both-nokernels=$both,DYNAMICCL_NO_KERNELS=1 both-noprofiler=$both,NCCL_PROFILER_PLUGIN=none both-notuner=$both,NCCL_TUNER_PLUGIN=none"
+joined="plugin,LD_PRELOAD=$PWD/lib/libdynamiccl.so"
+parts="plain watched=run,--learner,default nokernels=run,DYNAMICCL_NO_KERNELS=1,--learner,default joined=$joined
+joined-nokernels=$joined,DYNAMICCL_NO_KERNELS=1 joined-noprofiler=$joined,NCCL_PROFILER_PLUGIN=none joined-notuner=$joined,NCCL_TUNER_PLUGIN=none"
 for thing in stream host events memory module memory+module; do parts="$parts ${thing/+/-}=plain,PERTURB=$thing"; done
 arms=()
 for arm in ${ARMS:-$parts}; do

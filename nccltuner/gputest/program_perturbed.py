@@ -59,8 +59,11 @@ THINGS = {thing.__name__: thing for thing in (stream, host, events, memory, modu
 
 def main(argv):
     things = [word for word in os.environ.get("PERTURB", "").split(",") if word]
-    if len(argv) < 2 or argv[1].startswith("-") or not set(things) <= set(THINGS):
-        print(__doc__ if len(argv) < 2 or argv[1].startswith("-") else f"PERTURB={','.join(things)}: words are {', '.join(THINGS)}", file=sys.stderr)
+    if len(argv) < 2 or argv[1].startswith("-"):
+        print(__doc__, file=sys.stderr)
+        return 2
+    if not set(things) <= set(THINGS):
+        print(f"PERTURB={','.join(things)}: words are {', '.join(THINGS)}", file=sys.stderr)
         return 2
     import torch
     import torch.distributed as dist

@@ -208,7 +208,7 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
         self.assertTrue(all(x.endswith("python3 nccltuner/gputest/program_perturbed.py examples/ddp.py --steps 2") for x in calls), calls)
         runs = {x["arm"]: x for x in map(json.loads, self.read("out").splitlines()) if "comparison" not in x}
         self.assertEqual(runs["memory-module"]["variables"], {"PERTURB": "memory,module"})
-        self.assertEqual(runs["both-notuner"]["variables"]["NCCL_TUNER_PLUGIN"], "none")
+        self.assertEqual(runs["joined-notuner"]["variables"]["NCCL_TUNER_PLUGIN"], "none")
         self.assertEqual((runs["watched"]["kind"], runs["watched"]["options"]), ("run", ["--learner", "default"]))
 
     def test_overlap(self):
