@@ -5,9 +5,13 @@
 
 Where steps are longer with DynamICCL and nothing chosen, this says whether one of these does it by itself (program_parts.sh).
 stream: one is made, waited for and destroyed. host: 300 kB of pinned memory. events: 64 with times. memory: 64 MiB on the GPU, with a
-handle for other processes. module: our kernels, loaded (lib/dynamiccl-kernels.fatbin).
+handle for other processes. module: our kernels, loaded (lib/dynamiccl-kernels.fatbin). Two words are of another kind, and fit under
+DynamICCL, too. pin: a rank has eighths of its own of the machine's CPUs, from its begin on. threads: each rank says at its end, on standard
+error as a JSON line, how long its busiest threads have run, and on which CPU each was last.
 """
+import atexit
 import ctypes
+import json
 import os
 import runpy
 import sys
@@ -54,7 +58,27 @@ def module(cuda):
     made(cuda.cuModuleLoadData, kept[-1])
 
 
+def pin(rank):
+    cpus = sorted(os.sched_getaffinity(0))
+    each = max(len(cpus) // 8, 1)
+    os.sched_setaffinity(0, [cpus[(rank * each + i) % len(cpus)] for i in range(each)])
+
+
+def threads(rank):
+    of = []
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/stat") as file:
+                name, _, rest = file.read().partition(") ")
+        except OSError:
+            continue  # it has ended
+        rest = rest.split()
+        of.append({"name": name.partition("(")[2], "ticks": int(rest[11]) + int(rest[12]), "cpu": int(rest[36])})
+    print(json.dumps({"rank": rank, "threads": sorted(of, key=lambda t: -t["ticks"])[:12]}), file=sys.stderr, flush=True)
+
+
 THINGS = {thing.__name__: thing for thing in (stream, host, events, memory, module)}
+WORDS = [*THINGS, "pin", "threads"]
 
 
 def main(argv):
@@ -62,9 +86,15 @@ def main(argv):
     if len(argv) < 2 or argv[1].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
-    if not set(things) <= set(THINGS):
-        print(f"PERTURB={','.join(things)}: words are {', '.join(THINGS)}", file=sys.stderr)
+    if not set(things) <= set(WORDS):
+        print(f"PERTURB={','.join(things)}: words are {', '.join(WORDS)}", file=sys.stderr)
         return 2
+    rank = int(os.environ.get("LOCAL_RANK", 0))
+    if "pin" in things:
+        pin(rank)
+    if "threads" in things:
+        atexit.register(threads, rank)
+    things = [word for word in things if word in THINGS]
     import torch
     import torch.distributed as dist
     join = dist.init_process_group

@@ -2,6 +2,7 @@
 import contextlib
 import ctypes
 import io
+import json
 import os
 import sys
 import tempfile
@@ -47,11 +48,30 @@ class Perturbed(unittest.TestCase):
     def test_the_program_has_its_own_arguments(self):
         self.assertEqual(self.run_program("", text="import sys\nsys.exit(' '.join(sys.argv[1:]))\n")[1], "--steps 2")
 
+    def test_a_rank_has_its_share_of_cpus(self):
+        for cpus, rank, wanted in ((range(64), 1, list(range(8, 16))), (range(2, 8), 2, [4]), ([5], 3, [5])):
+            with mock.patch.object(os, "sched_getaffinity", return_value=set(cpus)), mock.patch.object(os, "sched_setaffinity") as sets, \
+                    mock.patch.dict(os.environ, {"LOCAL_RANK": str(rank)}):
+                self.run_program("pin")
+            sets.assert_called_once_with(0, wanted)
+
+    def test_threads_are_named_at_the_end(self):
+        said = io.StringIO()
+        with mock.patch.object(program_perturbed.atexit, "register") as register:
+            self.run_program("threads")
+        (tells, rank), _ = register.call_args
+        with contextlib.redirect_stderr(said):
+            tells(rank)
+        line = json.loads(said.getvalue())
+        self.assertEqual(line["rank"], 0)
+        self.assertIn(line["threads"][0]["cpu"], range(os.cpu_count()))
+        self.assertGreater(line["threads"][0]["ticks"], 0)
+
     def test_errors_are_told(self):
         self.assertIn("CUDA's error 2", self.run_program("stream", code=2)[1])
         _, code, said = self.run_program("stream,pigeon")
         self.assertEqual(code, 2)
-        self.assertIn("words are stream, host, events, memory, module", said)
+        self.assertIn("words are stream, host, events, memory, module, pin, threads", said)
 
 
 if __name__ == "__main__":
