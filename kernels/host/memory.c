@@ -17,6 +17,7 @@
 #include "../carrier/places.h"
 #include "readable.h"
 #include "stderr.h"
+#include "turns.h"
 
 #define FLAGS_BYTES (DYN_KERNEL_MAX_BLOCKS * DYN_KERNEL_MAX_RANKS * sizeof(uint32_t))
 #define CALLS_BYTES ((DYN_KERNEL_COUNTERS * sizeof(uint32_t) + 63) / 64 * 64)
@@ -138,17 +139,16 @@ static struct scratch *make_scratch(dyn_context context, unsigned long long id, 
   return NULL;
 }
 
-/* On a stream of its own: the program's may be waiting for peers. Nothing that peers sent the communicator before comes later: a rank ends a
- * call with all lines, flags and packs that are sent to it in that call, and where one has not ended the memory was not kept. */
-static bool clear(const struct scratch *scratch) {
-  const struct dyn_host_driver *driver = dyn_host_driver();
-  void *stream;
+static bool fill(void *of, void *stream) {
+  const struct scratch *scratch = of;
+  return dyn_host_driver()->cuMemsetD8Async(scratch->memory, 0, scratch->bytes, stream) == 0;
+}
+
+/* Nothing that peers sent the communicator before comes later: a rank ends a call with all lines, flags and packs that are sent to it in that
+ * call, and where one has not ended the memory was not kept. */
+static bool clear(struct scratch *scratch) {
   memset(scratch->words, 0, WORDS_BYTES);
-  if (scratch->bytes == 0) return true;
-  if (driver->cuStreamCreate(&stream, DYN_STREAM_NON_BLOCKING) != 0) return false;
-  bool cleared = driver->cuMemsetD8Async(scratch->memory, 0, scratch->bytes, stream) == 0 && driver->cuStreamSynchronize(stream) == 0;
-  driver->cuStreamDestroy_v2(stream);
-  return cleared;
+  return scratch->bytes == 0 || dyn_do_on_streams(fill, scratch);
 }
 
 uint64_t dyn_late_ns(void) { return dyn_setting("DYNAMICCL_LATE_S", 0, MOST_LATE_S, DEFAULT_LATE_S) * UINT64_C(1000000000); }

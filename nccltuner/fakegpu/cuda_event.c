@@ -45,6 +45,7 @@ FAKEGPU_API CUresult cuEventDestroy_v2(CUevent event) {
 
 static void record(CUevent event, CUstream stream) {
   struct CUstream_st *s = stream_of(stream);
+  stream_place(s);
   event->stream = stream;
   event->nowNs = s->nowNs;
   event->busyUntilNs = s->busyUntilNs;

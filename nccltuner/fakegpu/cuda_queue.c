@@ -108,6 +108,7 @@ uint64_t queue_add(CUstream stream, const struct job *job) {
   if (own == NULL) abort();
   *own = *job;
   own->next = NULL;
+  stream_place(stream);
   pthread_mutex_lock(&lock);
   if (!queue->known) {
     queue->known = 1;

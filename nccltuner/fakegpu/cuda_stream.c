@@ -97,6 +97,7 @@ FAKEGPU_API CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address
 FAKEGPU_API CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, size_t bytes, CUstream stream) {
   struct CUstream_st *s = stream_of(stream);
   if (capture_refuses(s)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  stream_place(s);
   stream_look(stream);
   struct job fill = {.kind = JOB_FILL, .fill = {(void *)(uintptr_t)memory, value, bytes}};
   if (!queue_is_idle(s)) queue_add(s, &fill);
@@ -104,9 +105,20 @@ FAKEGPU_API CUresult cuMemsetD8Async(CUdeviceptr memory, unsigned char value, si
   return 0;
 }
 
+static atomic_int places;
+
+void stream_place(struct CUstream_st *stream) {
+  int none = 0;
+  if (atomic_load(&stream->place) == 0) atomic_compare_exchange_strong(&stream->place, &none, atomic_fetch_add(&places, 1) + 1);
+}
+
+int fakegpu_place(CUstream stream) { return atomic_load(&stream_of(stream)->place); }
+void fakegpu_take_place(void) { atomic_fetch_add(&places, 1); }
+
 CUresult stream_occupy(CUstream stream) {
   struct CUstream_st *s = stream_of(stream);
   if (capture_refuses(s)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  stream_place(s);
   uint64_t now = stream_real_now_ns(), from = s->busyUntilNs > now ? s->busyUntilNs : now;
   s->busyUntilNs = from + realKernelNs;
   s->nowNs += kernelNs;

@@ -3,6 +3,7 @@
 #define FAKEGPU_CUDA_STREAM_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "cuda_queue.h"
 #include "fakegpu.h"
@@ -12,6 +13,7 @@ struct CUstream_st {
   double nowNs;          /* virtual */
   uint64_t busyUntilNs;  /* real: until then kernels that are not NCCL's keep it busy */
   int loaded;            /* with such kernels since the host last waited for the stream */
+  atomic_int place;      /* in the order in which streams have had their first work, from 1; 0: it has had none */
   struct queue queue;
   struct CUgraph_st *capture; /* NULL: not capturing */
   CUgraphNode captured;       /* last into that graph; NULL: nothing yet */
@@ -37,6 +39,7 @@ CUresult stream_wait(CUstream stream);
 void lock_pass(CUcontext context);
 void lock_keep(CUcontext context);
 void lock_give(CUcontext context);
+void stream_place(struct CUstream_st *stream); /* it has work */
 /* What comes now may read or write what NCCL's calls on this stream do, NULL: on any. */
 void stream_look(CUstream stream);
 void stream_sleep_until(uint64_t untilNs); /* real */

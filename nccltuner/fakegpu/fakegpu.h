@@ -76,6 +76,10 @@ FAKEGPU_API int fakegpu_capturing(CUstream stream);
 /* Only while the stream captures: the graph takes the work. */
 FAKEGPU_API void fakegpu_capture(CUstream stream, struct fakegpu_work *work);
 FAKEGPU_API CUstream fakegpu_stream(CUstream stream); /* never NULL: of the context that is current */
+/* A stream has its place in the GPU's front end from its first work on: so many streams had theirs before, and 1; 0: it has none. NCCL takes
+ * places for streams of its own, which it makes and destroys for memory that it clears. */
+FAKEGPU_API int fakegpu_place(CUstream stream);
+FAKEGPU_API void fakegpu_take_place(void);
 /* Calls run in the stream's thread when what the stream was given before is done. How many jobs the stream has had with it. */
 FAKEGPU_API uint64_t fakegpu_job(CUstream stream, void (*run)(void *argument), void *argument);
 /* What the stream is given from now on comes behind so many jobs of another. */

@@ -140,6 +140,7 @@ ncclResult_t nccl_run(struct ncclComm *comm, const struct appended *appended) {
   int capturing = appended->as == CALL_CAPTURE, faults = nccl_faults(&point, 1);
   if (faults & FAULT_FAIL) return nccl_fail(ncclSystemError, "FAKEGPU_FAULT says that call %llu fails",
                                             (unsigned long long)point.call);
+  if (point.call == 0) fakegpu_take_place(); /* for its connections' memory */
   begin_on(comm, call->stream);
   if (call->func == FUNC_ALLTOALL) {
     ran.costNs = all_to_all_ns(comm, call);

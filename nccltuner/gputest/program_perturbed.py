@@ -5,7 +5,8 @@
 
 Where steps are longer with DynamICCL and nothing chosen, this says whether one of these does it by itself (program_parts.sh).
 stream: one is made, waited for and destroyed. host: 300 kB of pinned memory. events: 64 with times. memory: 64 MiB on the GPU, with a
-handle for other processes. module: our kernels, loaded (lib/dynamiccl-kernels.fatbin). Two words are of another kind, and fit under
+handle for other processes. module: our kernels, loaded (lib/dynamiccl-kernels.fatbin). "early-" before one of these has it done before the
+group is joined, hence before NCCL and PyTorch make their streams; early-nothing: then there is but a context. Two words are of another kind, and fit under
 DynamICCL, too. pin: a rank has eighths of its own of the machine's CPUs, from its begin on. threads: each rank says at its end, on standard
 error as a JSON line, how long its busiest threads have run, and on which CPU each was last.
 """
@@ -77,8 +78,13 @@ def threads(rank):
     print(json.dumps({"rank": rank, "threads": sorted(of, key=lambda t: -t["ticks"])[:12]}), file=sys.stderr, flush=True)
 
 
-THINGS = {thing.__name__: thing for thing in (stream, host, events, memory, module)}
-WORDS = [*THINGS, "pin", "threads"]
+def nothing(cuda):
+    pass
+
+
+THINGS = {thing.__name__: thing for thing in (stream, host, events, memory, module, nothing)}
+EARLY = "early-"
+WORDS = [*THINGS, *(EARLY + thing for thing in THINGS), "pin", "threads"]
 
 
 def main(argv):
@@ -94,17 +100,22 @@ def main(argv):
         pin(rank)
     if "threads" in things:
         atexit.register(threads, rank)
-    things = [word for word in things if word in THINGS]
     import torch
     import torch.distributed as dist
     join = dist.init_process_group
 
-    def joined(*arguments, **named):
-        join(*arguments, **named)
+    def do(names):
+        if not names:
+            return
         torch.zeros(1, device="cuda")  # this thread has a context from here on
-        cuda = ctypes.CDLL("libcuda.so.1") if things else None
-        for word in things:
-            THINGS[word](cuda)
+        cuda = ctypes.CDLL("libcuda.so.1")
+        for name in names:
+            THINGS[name](cuda)
+
+    def joined(*arguments, **named):
+        do([word[len(EARLY):] for word in things if word.startswith(EARLY)])
+        join(*arguments, **named)
+        do([word for word in things if word in THINGS])
 
     dist.init_process_group = joined
     sys.argv = argv[1:]

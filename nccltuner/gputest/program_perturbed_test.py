@@ -45,6 +45,9 @@ class Perturbed(unittest.TestCase):
                                 "memory,module": ["cuMemAlloc_v2", "cuIpcGetMemHandle", "cuModuleLoadData"]}.items():
             self.assertEqual(self.run_program(perturb)[:2], (["nccl 3"] + wanted, 0), perturb)
 
+    def test_early_things_before_joining(self):
+        self.assertEqual(self.run_program("early-host,stream,early-nothing")[:2], (["cuMemAllocHost_v2", "nccl 3", "cuStreamCreate", "cuStreamSynchronize", "cuStreamDestroy_v2"], 0))
+
     def test_the_program_has_its_own_arguments(self):
         self.assertEqual(self.run_program("", text="import sys\nsys.exit(' '.join(sys.argv[1:]))\n")[1], "--steps 2")
 
@@ -71,7 +74,7 @@ class Perturbed(unittest.TestCase):
         self.assertIn("CUDA's error 2", self.run_program("stream", code=2)[1])
         _, code, said = self.run_program("stream,pigeon")
         self.assertEqual(code, 2)
-        self.assertIn("words are stream, host, events, memory, module, pin, threads", said)
+        self.assertIn("words are stream, host, events, memory, module, nothing, early-stream", said)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../../kernels/host/driver.h"
+#include "../../kernels/host/turns.h"
 #include "forward.h"
 
 enum { SUCCESS = 0, VERSION_2_28 = 22800, VERSION_2_29 = 22900, DEVICE_ORDINAL = 9 /* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */ };
@@ -27,17 +28,17 @@ static bool ask(int (*tell)(void *, size_t, int, void **), void *window, uint32_
   return all;
 }
 
+struct copy { uint64_t from; void *to; size_t bytes; };
+static bool put_copy(void *of, void *stream) {
+  const struct copy *copy = of;
+  return dyn_host_driver()->cuMemcpyDtoHAsync_v2(copy->to, copy->from, copy->bytes, stream) == 0;
+}
+
 static bool copy_from(uint64_t at, void *to, size_t bytes) {
   const struct dyn_host_driver *driver = dyn_host_driver();
   int ordinal, mode = DYN_RELAXED_CAPTURE;
-  void *stream;
   if (driver->cuPointerGetAttribute(&ordinal, DEVICE_ORDINAL, at) != 0) return false; /* without symmetric memory NCCL gives a pointer of its own */
-  bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0, copied = driver->cuStreamCreate(&stream, DYN_STREAM_NON_BLOCKING) == 0;
-  if (copied) {
-    copied = driver->cuMemcpyDtoHAsync_v2(to, at, bytes, stream) == 0;
-    copied = driver->cuStreamSynchronize(stream) == 0 && copied;
-    driver->cuStreamDestroy_v2(stream);
-  }
+  bool relaxed = driver->cuThreadExchangeStreamCaptureMode(&mode) == 0, copied = dyn_do_on_streams(put_copy, &(struct copy){at, to, bytes});
   if (relaxed) driver->cuThreadExchangeStreamCaptureMode(&mode);
   return copied;
 }

@@ -89,6 +89,7 @@ static struct dyn_gpu *renew_gpu(dyn_context context, unsigned long long id) {
     if (!atomic_load(&gpu->dead) || gpu->out > 0) continue;
     for (int p = 0; p < DYN_MAX_PROBES; p++) gpu->probes[p].start = gpu->probes[p].end = NULL;
     gpu->anchor = NULL;
+    gpu->numStreams = 0;
     gpu->context = context;
     gpu->id = id;
     atomic_store(&gpu->dead, false);
@@ -110,6 +111,17 @@ static struct dyn_gpu *gpu_of(dyn_context context, unsigned long long id) {
   struct dyn_gpu *gpu = new_gpu(context, id);
   if (gpu != NULL) atomic_store(&dyn_gpus[i], gpu);
   return gpu;
+}
+
+/* Under lock. The first call of a stream that could be timed is not. With an event before it streams of PyTorch's came to stand on the other
+ * side of the GPU's front end (kernels/host/turns.c), and a training step was 2% longer: NCCL makes connections in such calls, and takes
+ * turns for them, behind which the stream's own came without the event. Behind the last place here all are timed. */
+static bool is_new(struct dyn_gpu *gpu, const void *stream) {
+  unsigned i = 0;
+  while (i < gpu->numStreams && gpu->streams[i] != stream) i++;
+  if (i < gpu->numStreams || i == DYN_KNOWN_STREAMS) return false;
+  gpu->streams[gpu->numStreams++] = stream;
+  return true;
 }
 
 /* Made where they are first used; the thread may have another context current, and another thread may capture. */
@@ -145,9 +157,11 @@ struct dyn_probe *dyn_probe_begin(void *stream) {
   pthread_once(&watched, watch);
   pthread_mutex_lock(&lock);
   struct dyn_gpu *gpu = gpu_of(context, id);
-  struct dyn_probe *probe = gpu == NULL ? NULL : gpu->free;
+  bool first = gpu != NULL && is_new(gpu, stream);
+  struct dyn_probe *probe = gpu == NULL || first ? NULL : gpu->free;
   if (probe != NULL) gpu->free = probe->next, gpu->out++;
   pthread_mutex_unlock(&lock);
+  if (first) return NULL;
   if (probe == NULL) {
     atomic_fetch_add_explicit(&dyn_probes_missed, 1, memory_order_relaxed);
     return NULL;

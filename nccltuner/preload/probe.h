@@ -12,6 +12,7 @@
 
 #define DYN_MAX_GPUS 32   /* CUDA contexts of a process whose calls are timed, at a time */
 #define DYN_MAX_PROBES 512 /* timed calls of one context in flight: more are dropped and counted */
+#define DYN_KNOWN_STREAMS 64 /* of one context */
 _Static_assert(DYN_MAX_PROBES <= DYN_TIMED_CALLS, "what a kernel says of itself is read before its place is another one's");
 
 #define DYN_HOST_LIMIT_NS 500000 /* of a call: enqueueing takes some us; the first of an algorithm connects, in ms */
@@ -62,6 +63,8 @@ struct dyn_gpu {
   unsigned out;                    /* under lock: probes that are not */
   struct dyn_probe *issued, **last; /* under lock: handed to the poller, oldest first */
   struct dyn_probe *flying, **flyingLast; /* poller: taken over, oldest first */
+  const void *streams[DYN_KNOWN_STREAMS]; /* under lock: that have had a call which could be timed */
+  unsigned numStreams;                  /* under lock */
   dyn_event anchor;  /* poller: GPU instants count from here; NULL: none yet */
   uint64_t anchorNs; /* poller */
   uint64_t caughtNs; /* poller: host's time of the last end that was waited for without sleep */

@@ -5,7 +5,8 @@
  *   steps BYTES LESS_US MORE_US
  * For each line that it reads, the number of steps that it makes, it prints how many it has made and how many us the last one's call takes: it
  * stops behind one that takes another time than the one before, when another plan is in force. Below 0: one step with a quarter of the bytes. 0: a
- * step, a call that is captured and replayed, and another step; it prints what each of the three takes. Time is virtual, and every element of
+ * step, a call that is captured and replayed, and another step; it prints what each of the three takes. PLACES=1: at its end it prints which place
+ * each rank's stream has. Time is virtual, and every element of
  * each last result is compared.
  */
 #include <limits.h>
@@ -28,12 +29,13 @@ int ncclCommInitRank(void **comm, int nRanks, ncclUniqueId id, int rank);
 int ncclAllReduce(const void *send, void *recv, size_t count, int type, int op, void *comm, CUstream stream);
 int ncclCommDestroy(void *comm);
 double *fakegpu_now_ns(CUstream stream); /* fakegpu.h */
+int fakegpu_place(CUstream stream);
 
 static const double computeNs = 1e6;
 static struct shared {
   ncclUniqueId id;
   struct meeting meeting;
-  int steps, made[RANKS];
+  int steps, made[RANKS], place[RANKS];
   double us[RANKS][TIMES];
 } *shared;
 static int rank;
@@ -168,8 +170,10 @@ int main(int argc, char **argv) {
     shared->steps = OVER;
     meet();
   }
+  shared->place[rank] = fakegpu_place(stream);
   MUST(ncclCommDestroy(comm));
   int status = 0;
   CHECK(rank == 1 || (waitpid(other, &status, 0) == other && status == 0));
+  if (rank == 0 && getenv("PLACES") != NULL) printf("%d %d\n", shared->place[0], shared->place[1]);
   return 0;
 }

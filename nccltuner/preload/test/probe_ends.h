@@ -24,6 +24,7 @@ static void forked(void) {
   if (child == 0) {
     open_ring();
     everything_is_over();
+    meet(1);
     call(100, 1, 10, 30);
     struct dyn_sample s = await();
     CHECK(s.seq == 100 && s.signalNs == 30);
@@ -36,6 +37,7 @@ static void forked(void) {
   if (getpid() != self) {
     open_ring();
     everything_is_over();
+    meet(0);
     call(200, 0, 10, 40);
     CHECK(await().seq == 200);
     exit(0);

@@ -144,6 +144,15 @@ static int all_reduce_as(uintptr_t stream, int (*within)(void)) {
 }
 static int all_reduce(uintptr_t stream) { return all_reduce_as(stream, inside); }
 
+/* No stream's first call is timed; the next ones are. */
+static inline void meet(int stream) {
+  plan = (struct plan){.stream = stream, .result = SUCCESS};
+  CHECK(all_reduce(FAKE_STREAM((uintptr_t)stream)) == SUCCESS);
+}
+static inline void meet_all(void) {
+  for (int i = 0; i < FAKE_STREAMS; i++) meet(i);
+}
+
 /* The stream does other things for waits, then the collective. */
 static inline void call(uint64_t seq, int stream, uint64_t waits, uint64_t takes) {
   plan = (struct plan){.stream = stream, .asks = 1, .result = SUCCESS, .takes = takes, .seq = seq};
@@ -183,6 +192,7 @@ static void run(const char *name, void (*test)(void)) {
     atomic_store(&gpu->contextId, 1);
     atomic_store(&preload->mask, &mask);
     open_ring();
+    if (strncmp(name, "exits", 5) != 0) meet_all(); /* these have the driver's handler registered before any call is timed */
     alarm(60);
     test();
     fflush(NULL);

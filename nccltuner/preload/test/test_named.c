@@ -181,6 +181,7 @@ static void wished(void) {
   registers(in[0], all, DYN_WIN_COLL_SYMMETRIC);
   registers(out[0], all, DYN_WIN_COLL_SYMMETRIC);
   open_ring();
+  know(streams[0]);
   time_calls(true);
   call.stream = streams[0];
   for (int n = 0; n < 6; n++) {

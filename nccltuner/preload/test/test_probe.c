@@ -184,6 +184,7 @@ static void refused(void) {
     atomic_store(&gpu->failing, 0);
     atomic_store(&gpu->contextId, 100ull + (unsigned)fail); /* another context at the same address */
     everything_is_over();
+    meet(0);
     if (fail > FAKE_FAIL_CREATE) {
       call(1, 0, 10, 100);
       CHECK(await().seq == 1, "case %d", fail);
@@ -256,6 +257,7 @@ static void context_goes(void) {
     struct dyn_sample s;
     for (uint64_t i = 0; i < 20; i++) CHECK(pop(&s) && s.seq == i);
     atomic_store(&gpu->contextId, 1000u + (unsigned)(lap / 10)); /* at the same address */
+    if (lap % 10 == 0) meet(0);
   }
   CHECK(settled > 0);
   atomic_store(&gpu->now, 0);
@@ -272,6 +274,7 @@ static void new_contexts(void) {
   everything_is_over();
   for (uint64_t i = 0; i < 3 * 32 + 5; i++) {
     atomic_store(&gpu->contextId, 5000u + (unsigned)i); /* at the same address */
+    meet(0);
     if (i % 3 == 1) atomic_store(&gpu->failing, FAKE_FAIL_CREATE); /* and this one refuses */
     call(i, 0, 10, 100);
     atomic_store(&gpu->failing, 0);
@@ -280,10 +283,25 @@ static void new_contexts(void) {
   }
 }
 
+/* A stream that nobody has seen may not have had work yet, and an event would be its first. */
+static void first_calls(void) {
+  everything_is_over();
+  atomic_store(&gpu->contextId, 4000);
+  for (int stream = 0; stream < 3; stream++) {
+    unsigned records = atomic_load(&gpu->records);
+    call(1, stream, 10, 100);
+    none();
+    CHECK(atomic_load(&gpu->records) == records && lost() == 0, "stream %d", stream);
+    call(2, stream, 10, 100);
+    CHECK(await().seq == 2 && atomic_load(&gpu->records) == records + 2);
+  }
+}
+
 /* Another device's context is current, and another stream's calls are its own. */
 static void contexts(void) {
   everything_is_over();
   for (uint64_t i = 0; i < FAKE_STREAMS; i++) atomic_store(&gpu->context[i], 0x77 + i % 4);
+  meet_all();
   for (uint64_t i = 0; i < 64; i++) {
     call(i, (int)(i % FAKE_STREAMS), 10, i + 1);
     struct dyn_sample s = await();
@@ -359,7 +377,7 @@ int main(int argc, char **argv) {
   static const struct { const char *name; void (*test)(void); } tests[] = {
       {"off", off}, {"watched", watched}, {"exact", exact}, {"slow", slow}, {"dropped", dropped}, {"late", late}, {"exhausted", exhausted},
       {"long run", long_run}, {"refused", refused}, {"plugin goes", plugin_goes}, {"plugin comes back", plugin_comes_back},
-      {"context goes", context_goes},
+      {"context goes", context_goes}, {"first calls", first_calls},
       {"forked", forked}, {"exits", exits}, {"exits from a hang", exits_from_a_hang}, {"contexts", contexts}, {"new contexts", new_contexts},
       {"threads", threads}, {"cost", cost}};
   for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)

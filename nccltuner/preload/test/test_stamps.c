@@ -53,6 +53,7 @@ static void told(void) {
   static const int us[][2] = {{20, 3}, {40, 3}, {40, 23}, {20, 20}, {20, 3}};
   begin();
   open_ring();
+  know(streams[0]);
   for (unsigned n = 0; n < 60; n++) {
     times(us[n / 12][0], us[n / 12][1]);
     time_calls(true);
@@ -76,6 +77,7 @@ static int nccls(void) {
 static void others(void) {
   begin();
   open_ring();
+  know(streams[0]);
   struct step s = {.collective = ALL_REDUCE, .count = 10, .stream = streams[0]}, ahead = {.collective = ALL_REDUCE, .count = 10, .stream = streams[1], .action = LSA(0, 1)};
   CHECK(cuda.cuEventCreate(&far, 0) == 0);
   for (unsigned n = 0; n < 12; n++) {
@@ -105,6 +107,7 @@ static void others(void) {
 static void many(void) {
   begin();
   open_ring();
+  know(streams[0]);
   uint64_t made = 0;
   for (int lap = 0; lap < 4; lap++) {
     unsigned first = asked;
@@ -139,6 +142,7 @@ static void many(void) {
 static void beside_graphs(void) {
   begin();
   open_ring();
+  know(streams[0]);
   struct step steps[NODES] = {{.collective = ALL_REDUCE, .count = 29, .stream = streams[0], .action = LSA(1, 3)},
                               {.collective = ALL_GATHER, .count = 90, .stream = streams[0], .action = LSA(0, 2)}};
   CUgraphExec graph = capture(steps, 1);

@@ -81,8 +81,8 @@ $(T)/test_graphs: test/test_graphs.c $(HOST)/graphs.c $(HEADERS) | $(T)
 $(T)/test_windows: test/test_windows.c windows.c windows.h peers.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ test/test_windows.c windows.c -pthread
 
-$(T)/test_peers: test/test_peers.c peers.c peers.h $(HEADERS) | $(T)
-	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ test/test_peers.c peers.c
+$(T)/test_peers: test/test_peers.c peers.c peers.h $(HOST)/turns.c $(HEADERS) | $(T)
+	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ test/test_peers.c peers.c $(HOST)/turns.c
 
 # The same under the thread sanitizer, which wants its own runtime in the program: so the library is linked in.
 SANITIZED := $(CFLAGS) -g1 -O1 -fsanitize=thread
