@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A DDP step over NVLink with parts of DynamICCL and nothing chosen, and of plain NCCL with single things that the library does with the
-# driver (program_perturbed.py), interleaved: which part makes a step longer?
+# A DDP step over NVLink with parts of DynamICCL and nothing chosen, and of plain NCCL with turns of the GPU's front end taken before it begins
+# (program_perturbed.py has more such things), interleaved: which of them makes a step longer?
 #   nccltuner/gputest/program_parts.sh [RESULTS.jsonl]
 # Needs what `make` and `make kernels` left in bin/ and lib/, two or more GPUs and PyTorch. Environment: GPUS=2; REPEAT=3; DDP="--steps 30 --warmup 15
 # --kernels 3" flags of examples/ddp.py; ARMS instead of those below (commas within an arm stand for spaces, and in PERTURB "+" for commas);
@@ -15,7 +15,7 @@ GPUS=${GPUS:-2}
 joined="plugin,LD_PRELOAD=$PWD/lib/libdynamiccl.so"
 parts="plain watched=run,--learner,default nokernels=run,DYNAMICCL_NO_KERNELS=1,--learner,default joined=$joined
 joined-nokernels=$joined,DYNAMICCL_NO_KERNELS=1 joined-noprofiler=$joined,NCCL_PROFILER_PLUGIN=none joined-notuner=$joined,NCCL_TUNER_PLUGIN=none"
-for thing in stream host events memory module memory+module; do parts="$parts ${thing/+/-}=plain,PERTURB=$thing"; done
+for thing in turn early-turn early-turn+early-turn; do parts="$parts ${thing//+/-}=plain,PERTURB=$thing"; done
 arms=()
 for arm in ${ARMS:-$parts}; do
   arm=${arm//,/ }

@@ -4,7 +4,8 @@
   PERTURB=stream,host torchrun ... nccltuner/gputest/program_perturbed.py PROGRAM.py [ARGUMENT]...
 
 Where steps are longer with DynamICCL and nothing chosen, this says whether one of these does it by itself (program_parts.sh).
-stream: one is made, waited for and destroyed. host: 300 kB of pinned memory. events: 64 with times. memory: 64 MiB on the GPU, with a
+stream: one is made, waited for and destroyed. turn: that, with work on it, by which it takes a turn of the GPU's front end
+(docs/design/kernels.md, decision 34). host: 300 kB of pinned memory. events: 64 with times. memory: 64 MiB on the GPU, with a
 handle for other processes. module: our kernels, loaded (lib/dynamiccl-kernels.fatbin). "early-" before one of these has it done before the
 group is joined, hence before NCCL and PyTorch make their streams; early-nothing: then there is but a context. Two words are of another kind, and fit under
 DynamICCL, too. pin: a rank has eighths of its own of the machine's CPUs, from its begin on. threads: each rank says at its end, on standard
@@ -36,6 +37,14 @@ def made(make, *arguments):
 
 def stream(cuda):
     it = made(cuda.cuStreamCreate, NON_BLOCKING)
+    must(cuda.cuStreamSynchronize(it))
+    must(cuda.cuStreamDestroy_v2(it))
+
+
+def turn(cuda):
+    it, memory = ctypes.c_void_p(), made(cuda.cuMemAlloc_v2, ctypes.c_size_t(4096))
+    must(cuda.cuStreamCreate(ctypes.byref(it), NON_BLOCKING))
+    must(cuda.cuMemsetD8Async(memory, 0, ctypes.c_size_t(4096), it))
     must(cuda.cuStreamSynchronize(it))
     must(cuda.cuStreamDestroy_v2(it))
 
@@ -82,7 +91,7 @@ def nothing(cuda):
     pass
 
 
-THINGS = {thing.__name__: thing for thing in (stream, host, events, memory, module, nothing)}
+THINGS = {thing.__name__: thing for thing in (stream, turn, host, events, memory, module, nothing)}
 EARLY = "early-"
 WORDS = [*THINGS, *(EARLY + thing for thing in THINGS), "pin", "threads"]
 

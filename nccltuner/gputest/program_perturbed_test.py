@@ -19,7 +19,7 @@ class Perturbed(unittest.TestCase):
         """(what was called, in order; how it ended; what it said)"""
         calls, said = [], io.StringIO()
         driver = mock.Mock(**{f"{name}.side_effect": lambda *_, name=name: calls.append(name) or code for name in (
-            "cuStreamCreate", "cuStreamSynchronize", "cuStreamDestroy_v2", "cuMemAllocHost_v2", "cuEventCreate", "cuMemAlloc_v2", "cuIpcGetMemHandle", "cuModuleLoadData")})
+            "cuStreamCreate", "cuStreamSynchronize", "cuStreamDestroy_v2", "cuMemsetD8Async", "cuMemAllocHost_v2", "cuEventCreate", "cuMemAlloc_v2", "cuIpcGetMemHandle", "cuModuleLoadData")})
         torch = types.ModuleType("torch")
         torch.distributed = types.ModuleType("torch.distributed")
         torch.distributed.init_process_group = lambda backend, device_id: calls.append(f"{backend} {device_id}")
@@ -42,6 +42,7 @@ class Perturbed(unittest.TestCase):
 
     def test_each_thing_behind_joining(self):
         for perturb, wanted in {"stream": ["cuStreamCreate", "cuStreamSynchronize", "cuStreamDestroy_v2"], "host": ["cuMemAllocHost_v2"], "events": 64 * ["cuEventCreate"],
+                                "turn": ["cuMemAlloc_v2", "cuStreamCreate", "cuMemsetD8Async", "cuStreamSynchronize", "cuStreamDestroy_v2"],
                                 "memory,module": ["cuMemAlloc_v2", "cuIpcGetMemHandle", "cuModuleLoadData"]}.items():
             self.assertEqual(self.run_program(perturb)[:2], (["nccl 3"] + wanted, 0), perturb)
 
@@ -74,7 +75,7 @@ class Perturbed(unittest.TestCase):
         self.assertIn("CUDA's error 2", self.run_program("stream", code=2)[1])
         _, code, said = self.run_program("stream,pigeon")
         self.assertEqual(code, 2)
-        self.assertIn("words are stream, host, events, memory, module, nothing, early-stream", said)
+        self.assertIn("words are stream, turn, host, events, memory, module, nothing, early-stream", said)
 
 
 if __name__ == "__main__":

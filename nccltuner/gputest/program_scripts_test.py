@@ -204,10 +204,10 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
         code, lines, said = self.run_script("program_parts.sh", self.path("out"), REPEAT="1", DDP="--steps 2", LOGS=self.path("logs"))
         self.assertEqual((code, lines), (0, []), said)
         calls = self.read("calls").splitlines()
-        self.assertEqual(len(calls), 13)
+        self.assertEqual(len(calls), 10)
         self.assertTrue(all(x.endswith("python3 nccltuner/gputest/program_perturbed.py examples/ddp.py --steps 2") for x in calls), calls)
         runs = {x["arm"]: x for x in map(json.loads, self.read("out").splitlines()) if "comparison" not in x}
-        self.assertEqual(runs["memory-module"]["variables"], {"PERTURB": "memory,module"})
+        self.assertEqual(runs["early-turn-early-turn"]["variables"], {"PERTURB": "early-turn,early-turn"})
         self.assertEqual(runs["joined-notuner"]["variables"]["NCCL_TUNER_PLUGIN"], "none")
         self.assertEqual((runs["watched"]["kind"], runs["watched"]["options"]), ("run", ["--learner", "default"]))
 

@@ -113,9 +113,9 @@ static struct dyn_gpu *gpu_of(dyn_context context, unsigned long long id) {
   return gpu;
 }
 
-/* Under lock. The first call of a stream that could be timed is not. With an event before it streams of PyTorch's came to stand on the other
- * side of the GPU's front end (kernels/host/turns.c), and a training step was 2% longer: NCCL makes connections in such calls, and takes
- * turns for them, behind which the stream's own came without the event. Behind the last place here all are timed. */
+/* Under lock. The first call of a stream that could be timed is not. With an event before it streams of PyTorch's came to stand on other
+ * sides of the GPU's front end (kernels/host/turns.c), and a training step was 2% longer; with later calls timed alone they did not. Of streams
+ * behind the last place here all calls are timed. */
 static bool is_new(struct dyn_gpu *gpu, const void *stream) {
   unsigned i = 0;
   while (i < gpu->numStreams && gpu->streams[i] != stream) i++;
