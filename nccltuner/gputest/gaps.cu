@@ -3,7 +3,9 @@
  * How long it is from a kernel to the next one of its stream, which waits to be launched already: alone, beside another stream that waits for
  * the kernels' events, as a collective's does in a backward pass, launched from each CPU, with a peer's memory reachable, and beside a kernel that
  * writes to it, in the same domain of memory operations or in another one. One GPU, and a second one to reach; nothing of NCCL's.
- *   gaps [ROUNDS]
+ *   gaps [ROUNDS [TURNS]]
+ * TURNS: beside one stream alone, which is made when so many others have been made, have had work and are no more (docs/design/kernels.md, decision
+ * 34); also where what waits on it is launched as NCCL launches a kernel.
  * Lines of JSON: us of a kernel and what lies behind it, the median of the rounds, the least and the most. Exit: 0, or 1 and what failed.
  */
 #include <algorithm>
@@ -30,6 +32,7 @@ constexpr int kOfPart = 50;                /* kernels between two events */
 constexpr int kParts = 14, kMoreParts = 60; /* 700 in all, which the driver's queue has room for, and 3,000, which it has not */
 constexpr int kStreams = 48, kThreads = 256, kWords = 1 << 20, kSpinClocks = 30000;
 constexpr int kPushThreads = 512, kPushes = 8, kMostPushers = 24; /* of a thread, of 16 bytes, between two looks */
+constexpr int kCollectiveCtas = 24, kClusterCtas = 4, kCollectiveClocks = 150000;
 constexpr double kMostMs = 2000; /* then the GPU goes on by itself: a host that has gone holds none */
 
 static __global__ void hold(volatile uint32_t *go, uint32_t turn, uint64_t limitNs) {
@@ -45,6 +48,11 @@ static __global__ void __launch_bounds__(kThreads) writes(float *to) { to[blockI
 
 static __global__ void spins() {
   const long long until = clock64() + kSpinClocks;
+  while (clock64() < until) {}
+}
+
+static __global__ void __launch_bounds__(kPushThreads) spinsAsNccl() {
+  const long long until = clock64() + kCollectiveClocks;
   while (clock64() < until) {}
 }
 
@@ -67,6 +75,7 @@ static float *words;
 static float4 *peers;
 static cpu_set_t allowed; /* CPUs of this process */
 static cudaStream_t streams[kStreams];
+static int turns = -1; /* that were taken before the only one was made; -1: there are all */
 static cudaEvent_t begin, end, behind[kMoreParts], around[kMoreParts][2];
 
 static double nowMs() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -89,6 +98,7 @@ struct Arm {
   int cpu = -1;        /* that launches; -1: any */
   int pushers = 0;     /* CTAs that write to a peer meanwhile, */
   bool remote = false; /* in the domain that is for that */
+  bool asNccl = false; /* what waits is as long as a collective, in clusters and in that domain */
   std::vector<double> us = {};
 };
 
@@ -98,6 +108,16 @@ static void push(const Arm &arm) {
   domain.id = cudaLaunchAttributeMemSyncDomain, domain.val.memSyncDomain = arm.remote ? cudaLaunchMemSyncDomainRemote : cudaLaunchMemSyncDomainDefault;
   config.gridDim = dim3((unsigned)arm.pushers), config.blockDim = dim3(kPushThreads), config.stream = streams[0], config.attrs = &domain, config.numAttrs = 1;
   MUST(cudaLaunchKernelEx(&config, pushes, peers, (volatile uint32_t *)(goThere + 1), turn, (uint64_t)(kMostMs * 1e6)));
+}
+
+static void launchWaiting(const Arm &arm) {
+  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchConfig_t config = {};
+  attributes[0].id = cudaLaunchAttributeMemSyncDomain, attributes[0].val.memSyncDomain = cudaLaunchMemSyncDomainRemote;
+  attributes[1].id = cudaLaunchAttributeClusterDimension, attributes[1].val.clusterDim = {kClusterCtas, 1, 1};
+  config.gridDim = dim3(kCollectiveCtas), config.blockDim = dim3(kPushThreads), config.stream = streams[arm.waiter], config.attrs = attributes, config.numAttrs = 2;
+  if (arm.asNccl) MUST(cudaLaunchKernelEx(&config, spinsAsNccl));
+  else empty<<<1, 32, 0, streams[arm.waiter]>>>();
 }
 
 /* us of one kernel. Negative: the host was too slow to have all of them launched before the first began. */
@@ -116,7 +136,7 @@ static double once(const Arm &arm) {
     MUST(cudaEventRecord(behind[part], 0));
     MUST(cudaStreamWaitEvent(waits, behind[part], 0));
     if (arm.timed) MUST(cudaEventRecord(around[part][0], waits));
-    empty<<<1, 32, 0, waits>>>();
+    launchWaiting(arm);
     if (arm.timed) MUST(cudaEventRecord(around[part][1], waits));
   }
   MUST(cudaEventRecord(end, 0));
@@ -132,8 +152,8 @@ static double once(const Arm &arm) {
 }
 
 static void show(Arm &arm) {
-  printf("{\"figure\": \"from kernel to kernel\", \"arm\": \"%s\", \"kernel\": \"%s\", \"stream\": %d, \"timed\": %s, \"cpu\": %d, \"pushers\": %d, \"remote_domain\": %s, \"rounds\": %zu, ",
-         arm.name, kNames[arm.kernel], arm.waiter, arm.timed ? "true" : "false", arm.cpu, arm.pushers, arm.remote ? "true" : "false", arm.us.size());
+  printf("{\"figure\": \"from kernel to kernel\", \"arm\": \"%s\", \"kernel\": \"%s\", \"stream\": %d, \"timed\": %s, \"cpu\": %d, \"pushers\": %d, \"remote_domain\": %s, \"turns\": %d, \"rounds\": %zu, ",
+         arm.name, kNames[arm.kernel], arm.waiter, arm.timed ? "true" : "false", arm.cpu, arm.pushers, arm.remote ? "true" : "false", turns, arm.us.size());
   std::sort(arm.us.begin(), arm.us.end());
   if (arm.us.empty()) printf("\"error\": \"launches took longer than %.0f ms\"}\n", kMostMs / 2);
   else printf("\"median_us\": %.3f, \"least_us\": %.3f, \"most_us\": %.3f}\n", arm.us[arm.us.size() / 2], arm.us.front(), arm.us.back());
@@ -201,10 +221,35 @@ static void pushersByTurns(int rounds) {
   measure(arms, rounds);
 }
 
+static void takeTurns() {
+  for (int turn = 0; turn < turns; turn++) {
+    cudaStream_t other;
+    MUST(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    MUST(cudaMemsetAsync(words, 0, sizeof *words, other));
+    MUST(cudaStreamSynchronize(other));
+    MUST(cudaStreamDestroy(other));
+  }
+}
+
+static void besideOne(int rounds) {
+  std::vector<Arm> arms;
+  for (Kernel kernel : {kEmpty, kWrites, kSpins})
+    for (bool full : {false, true}) {
+      const char *name = full ? "one stream, the queue is full" : "one stream";
+      arms.push_back({full ? "alone, the queue is full" : "alone", kernel, -1, false, full});
+      for (bool asNccl : {false, true}) {
+        arms.push_back({asNccl ? (full ? "one stream as NCCL's, the queue is full" : "one stream as NCCL's") : name, kernel, 0, false, full});
+        arms.back().asNccl = asNccl;
+      }
+    }
+  measure(arms, rounds);
+}
+
 int main(int argc, char **argv) {
   const int rounds = argc > 1 ? atoi(argv[1]) : 7;
-  if (argc > 2 || rounds < 1) {
-    fprintf(stderr, "gaps [ROUNDS]: how many times each is measured, 1 or more (7)\n");
+  if (argc > 2) turns = atoi(argv[2]);
+  if (argc > 3 || rounds < 1 || (argc > 2 && turns < 0)) {
+    fprintf(stderr, "gaps [ROUNDS [TURNS]]: how many times each is measured, 1 or more (7); turns of other streams, 0 or more, before the only one is made\n");
     return 1;
   }
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
@@ -220,11 +265,15 @@ int main(int argc, char **argv) {
   for (auto &pair : around)
     for (cudaEvent_t &event : pair) MUST(cudaEventCreate(&event));
   for (cudaEvent_t &event : behind) MUST(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  for (cudaStream_t &stream : streams) MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  empty<<<1, 32>>>();
+  MUST(cudaDeviceSynchronize());
+  takeTurns();
+  for (int i = 0; i < (turns < 0 ? kStreams : 1); i++) MUST(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
   cudaFuncAttributes loaded; /* kernels are loaded when they are first asked for, which may wait for those that run */
-  for (const void *kernel : {(const void *)empty, (const void *)writes, (const void *)spins, (const void *)hold, (const void *)pushes}) MUST(cudaFuncGetAttributes(&loaded, kernel));
+  for (const void *kernel : {(const void *)empty, (const void *)writes, (const void *)spins, (const void *)hold, (const void *)pushes, (const void *)spinsAsNccl}) MUST(cudaFuncGetAttributes(&loaded, kernel));
   const double until = nowMs() + 500;
   while (nowMs() < until) once({"clocks", kWrites});
+  if (turns >= 0) return besideOne(rounds), 0;
   streamsByTurns("a stream waits", rounds);
   cpusByTurns(std::min(rounds, 5));
   if (!reachPeer()) return 0;
