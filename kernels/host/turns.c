@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * With its first work a stream gets its place in the GPU's front end, on one of two sides by turns; what has gone by since stays counted.
- * Where a stream waits for an event on the side of the one that computes, each kernel there begins 1 us later: a backward pass with NCCL
- * beside it is 2% longer. So one turn of ours would have all streams of the program change sides, and two leave them
- * (docs/design/kernels.md, decision 34).
+ * A stream seems to get a place in the GPU's front end with its first work, on one of two sides by turns, and streams that are no more stay
+ * counted. Where one waits on the side of the one that computes, each kernel there begins 1 us later: a backward pass with NCCL beside it is 2%
+ * longer. One turn of ours had a program's streams change sides, two or four or eight left them (docs/design/kernels.md, decision 34).
  */
 #include "turns.h"
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # From a kernel to the next one of its stream (gaps.cu): alone, beside a stream that waits for it, from each CPU, and, with a second GPU, beside a
-# kernel that writes to that one; then, in a process each, beside one stream that is made behind 0 to 3 others. A minute, nothing of NCCL's: what a process loses here it loses to the driver and to where it runs.
+# kernel that writes to that one; then, in a process each, beside one stream that is made behind 0 to 3 others. A minute, nothing of NCCL's: what
+# a process loses here it loses to the driver and to where it runs.
 #   nccltuner/gputest/gaps.sh [RESULTS.jsonl]
-# Needs nvcc (NVCC=PROGRAM, ARCH=native), or GAPS=PROGRAM that was built elsewhere. Environment: ROUNDS=7; TURNS="all 0 1 2 3", all is what does not go by turns; LIMIT=120 seconds each; COMMIT=NAME
-# where there is no git.
+# Needs nvcc (NVCC=PROGRAM, ARCH=native), or GAPS=PROGRAM that was built elsewhere. Environment: ROUNDS=7; TURNS="all 0 1 2 3": others before the
+# one, all is what does not go by them; LIMIT=120 seconds each; COMMIT=NAME where there is no git.
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
