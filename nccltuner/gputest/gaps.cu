@@ -5,7 +5,8 @@
  * writes to it, in the same domain of memory operations or in another one. One GPU, and a second one to reach; nothing of NCCL's.
  *   gaps [ROUNDS [TURNS]]
  * TURNS: beside one stream alone, which is made when so many others have been made, have had work and are no more (docs/design/kernels.md, decision
- * 34); also where what waits on it is launched as NCCL launches a kernel.
+ * 34); also where what waits on it is launched as NCCL launches a kernel, and kernels of that stream which wait for another's events each, as that
+ * one does for theirs: so does NCCL with its calls (ncclLaunchPrepare and ncclLaunchFinish of 2.28.9).
  * Lines of JSON: us of a kernel and what lies behind it, the median of the rounds, the least and the most. Exit: 0, or 1 and what failed.
  */
 #include <algorithm>
@@ -32,7 +33,7 @@ constexpr int kOfPart = 50;                /* kernels between two events */
 constexpr int kParts = 14, kMoreParts = 60; /* 700 in all, which the driver's queue has room for, and 3,000, which it has not */
 constexpr int kStreams = 48, kThreads = 256, kWords = 1 << 20, kSpinClocks = 30000;
 constexpr int kPushThreads = 512, kPushes = 8, kMostPushers = 24; /* of a thread, of 16 bytes, between two looks */
-constexpr int kCollectiveCtas = 24, kClusterCtas = 4, kCollectiveClocks = 150000;
+constexpr int kCollectiveCtas = 24, kClusterCtas = 4, kCollectiveClocks = 150000, kCalls = 100;
 constexpr double kMostMs = 2000; /* then the GPU goes on by itself: a host that has gone holds none */
 
 static __global__ void hold(volatile uint32_t *go, uint32_t turn, uint64_t limitNs) {
@@ -74,7 +75,7 @@ static uint32_t *go, *goThere, turn; /* go[1]: stop */
 static float *words;
 static float4 *peers;
 static cpu_set_t allowed; /* CPUs of this process */
-static cudaStream_t streams[kStreams];
+static cudaStream_t streams[kStreams], ncclsOwn;
 static int turns = -1; /* that were taken before the only one was made; -1: there are all */
 static cudaEvent_t begin, end, behind[kMoreParts], around[kMoreParts][2];
 
@@ -98,7 +99,8 @@ struct Arm {
   int cpu = -1;        /* that launches; -1: any */
   int pushers = 0;     /* CTAs that write to a peer meanwhile, */
   bool remote = false; /* in the domain that is for that */
-  bool asNccl = false; /* what waits is as long as a collective, in clusters and in that domain */
+  bool asNccl = false; /* what waits is as long as a collective, in clusters and in that domain, and NCCL's own stream waits for it */
+  bool calls = false;  /* the kernels are that stream's, and NCCL's own waits for each, and is waited for */
   std::vector<double> us = {};
 };
 
@@ -110,18 +112,52 @@ static void push(const Arm &arm) {
   MUST(cudaLaunchKernelEx(&config, pushes, peers, (volatile uint32_t *)(goThere + 1), turn, (uint64_t)(kMostMs * 1e6)));
 }
 
+static void waitFor(cudaStream_t stream, cudaStream_t other) {
+  MUST(cudaEventRecord(behind[0], other));
+  MUST(cudaStreamWaitEvent(stream, behind[0], 0));
+}
+
 static void launchWaiting(const Arm &arm) {
+  if (!arm.asNccl) {
+    empty<<<1, 32, 0, streams[arm.waiter]>>>();
+    return;
+  }
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
   attributes[0].id = cudaLaunchAttributeMemSyncDomain, attributes[0].val.memSyncDomain = cudaLaunchMemSyncDomainRemote;
   attributes[1].id = cudaLaunchAttributeClusterDimension, attributes[1].val.clusterDim = {kClusterCtas, 1, 1};
   config.gridDim = dim3(kCollectiveCtas), config.blockDim = dim3(kPushThreads), config.stream = streams[arm.waiter], config.attrs = attributes, config.numAttrs = 2;
-  if (arm.asNccl) MUST(cudaLaunchKernelEx(&config, spinsAsNccl));
-  else empty<<<1, 32, 0, streams[arm.waiter]>>>();
+  waitFor(streams[arm.waiter], ncclsOwn);
+  MUST(cudaLaunchKernelEx(&config, spinsAsNccl));
+  waitFor(ncclsOwn, streams[arm.waiter]);
+}
+
+/* As once. */
+static double ofCalls(const Arm &arm) {
+  const double began = nowMs();
+  const cudaStream_t own = streams[0];
+  turn++;
+  if (arm.full) *(volatile uint32_t *)go = turn;
+  hold<<<1, 1, 0, own>>>(goThere, turn, (uint64_t)(kMostMs * 1e6));
+  MUST(cudaEventRecord(begin, own));
+  for (int call = 0; call < kCalls; call++) {
+    waitFor(own, ncclsOwn);
+    empty<<<1, 32, 0, own>>>();
+    waitFor(ncclsOwn, own);
+  }
+  MUST(cudaEventRecord(end, own));
+  MUST(cudaGetLastError());
+  const bool queued = nowMs() - began < kMostMs / 2;
+  *(volatile uint32_t *)go = turn;
+  MUST(cudaDeviceSynchronize());
+  float ms;
+  MUST(cudaEventElapsedTime(&ms, begin, end));
+  return queued ? 1e3 * ms / kCalls : -1;
 }
 
 /* us of one kernel. Negative: the host was too slow to have all of them launched before the first began. */
 static double once(const Arm &arm) {
+  if (arm.calls) return ofCalls(arm);
   const double began = nowMs();
   const int parts = arm.full ? kMoreParts : kParts;
   turn++;
@@ -242,6 +278,10 @@ static void besideOne(int rounds) {
         arms.back().asNccl = asNccl;
       }
     }
+  for (bool full : {false, true}) {
+    arms.push_back({full ? "calls as NCCL makes them, as fast as the host is" : "calls as NCCL makes them", kEmpty, 0, false, full});
+    arms.back().calls = true;
+  }
   measure(arms, rounds);
 }
 
@@ -267,6 +307,8 @@ int main(int argc, char **argv) {
   for (cudaEvent_t &event : behind) MUST(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   empty<<<1, 32>>>();
   MUST(cudaDeviceSynchronize());
+  MUST(cudaStreamCreateWithFlags(&ncclsOwn, cudaStreamNonBlocking));
+  if (turns >= 0) MUST(cudaMemsetAsync(words, 0, sizeof *words, ncclsOwn));
   takeTurns();
   for (int i = 0; i < (turns < 0 ? kStreams : 1); i++) MUST(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
   cudaFuncAttributes loaded; /* kernels are loaded when they are first asked for, which may wait for those that run */
