@@ -3,13 +3,13 @@
 
   PERTURB=stream,host torchrun ... nccltuner/gputest/program_perturbed.py PROGRAM.py [ARGUMENT]...
 
-Where steps are longer with DynamICCL and nothing chosen, this says whether one of these does it by itself (program_parts.sh).
+Where steps are longer with DynamICCL and nothing chosen, this says whether one of these does it by itself (program_parts.sh):
 stream: one is made, waited for and destroyed. turn: that, with work on it, by which it takes a turn of the GPU's front end
-(docs/design/kernels.md, decision 34). host: 300 kB of pinned memory. events: 64 with times. memory: 64 MiB on the GPU, with a
-handle for other processes. module: our kernels, loaded (lib/dynamiccl-kernels.fatbin). "early-" before one of these has it done before the
-group is joined, hence before NCCL and PyTorch make their streams; early-nothing: then there is but a context. Two words are of another kind, and fit under
-DynamICCL, too. pin: a rank has eighths of its own of the machine's CPUs, from its begin on. threads: each rank says at its end, on standard
-error as a JSON line, how long its busiest threads have run, and on which CPU each was last.
+(docs/design/kernels.md, decision 34). host: 300 kB of pinned memory. events: 64 with times. memory: 64 MiB on the GPU, with a handle for other
+processes. module: our kernels, loaded (lib/dynamiccl-kernels.fatbin). nothing: there is a context.
+early- before any of them has it done before the group is joined, hence before NCCL and PyTorch make their streams.
+Two more fit under DynamICCL, too: pin gives each rank an eighth of the machine's CPUs from its begin on; with threads each says at its end, on
+standard error as a JSON line, how long its busiest threads have run, and on which CPU each was last.
 """
 import atexit
 import ctypes
