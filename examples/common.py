@@ -41,11 +41,11 @@ def synchronize(device):
         torch.cuda.synchronize(device)
 
 
-def of_all(number, device):
-    """A number of each rank, by rank."""
-    every = [torch.zeros(1, dtype=torch.float64, device=device) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, torch.tensor([number], dtype=torch.float64, device=device))
-    return [one.item() for one in every]
+def of_all(numbers):
+    """Every rank's numbers, a row for each."""
+    everyone = torch.empty(dist.get_world_size() * numbers.numel(), dtype=numbers.dtype, device=numbers.device)
+    dist.all_gather_into_tensor(everyone, numbers)
+    return everyone.view(-1, numbers.numel())
 
 
 class Stopwatch:
@@ -111,9 +111,7 @@ def checksum(tensor):
 
 def same_on_all_ranks(numbers):
     """Whether every rank holds the same numbers."""
-    everyone = torch.empty(dist.get_world_size() * numbers.numel(), dtype=numbers.dtype, device=numbers.device)
-    dist.all_gather_into_tensor(everyone, numbers)
-    return bool((everyone.view(-1, numbers.numel()) == numbers).all())
+    return bool((of_all(numbers) == numbers).all())
 
 
 def show(**fields):

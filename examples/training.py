@@ -44,7 +44,8 @@ def train(args, device, step):
     times = common.quartiles(watch.intervals_us())
     if args.kernels > 0:
         times["kernels"] = kernels.profiled(lambda: step(tokens()), args.kernels, lambda: common.synchronize(device))
-        times["kernels"]["gap_us"] = common.of_all(times["kernels"].get("gap_us", 0), device)
+        gap = torch.tensor([times["kernels"].get("gap_us", 0)], dtype=torch.float64, device=device)
+        times["kernels"]["gap_us"] = common.of_all(gap).flatten().tolist()
     loss = loss.detach().double()
     dist.all_reduce(loss)
     return times, loss.item() / dist.get_world_size()

@@ -132,39 +132,9 @@ static void launchWaiting(const Arm &arm) {
   waitFor(ncclsOwn, streams[arm.waiter]);
 }
 
-/* As once. */
-static double ofCalls(const Arm &arm) {
-  const double began = nowMs();
-  const cudaStream_t own = streams[0];
-  turn++;
-  if (arm.full) *(volatile uint32_t *)go = turn;
-  hold<<<1, 1, 0, own>>>(goThere, turn, (uint64_t)(kMostMs * 1e6));
-  MUST(cudaEventRecord(begin, own));
-  for (int call = 0; call < kCalls; call++) {
-    waitFor(own, ncclsOwn);
-    empty<<<1, 32, 0, own>>>();
-    waitFor(ncclsOwn, own);
-  }
-  MUST(cudaEventRecord(end, own));
-  MUST(cudaGetLastError());
-  const bool queued = nowMs() - began < kMostMs / 2;
-  *(volatile uint32_t *)go = turn;
-  MUST(cudaDeviceSynchronize());
-  float ms;
-  MUST(cudaEventElapsedTime(&ms, begin, end));
-  return queued ? 1e3 * ms / kCalls : -1;
-}
-
-/* us of one kernel. Negative: the host was too slow to have all of them launched before the first began. */
-static double once(const Arm &arm) {
-  if (arm.calls) return ofCalls(arm);
-  const double began = nowMs();
+/* How many kernels they are. */
+static int issueParts(const Arm &arm) {
   const int parts = arm.full ? kMoreParts : kParts;
-  turn++;
-  if (arm.full) *(volatile uint32_t *)go = turn;
-  if (arm.pushers > 0) push(arm);
-  hold<<<1, 1>>>(goThere, turn, (uint64_t)(kMostMs * 1e6));
-  MUST(cudaEventRecord(begin, 0));
   for (int part = 0; part < parts; part++) {
     for (int i = 0; i < kOfPart; i++) launch(arm.kernel);
     if (arm.waiter < 0) continue;
@@ -175,7 +145,29 @@ static double once(const Arm &arm) {
     launchWaiting(arm);
     if (arm.timed) MUST(cudaEventRecord(around[part][1], waits));
   }
-  MUST(cudaEventRecord(end, 0));
+  return parts * kOfPart;
+}
+
+static int issueCalls(cudaStream_t stream) {
+  for (int call = 0; call < kCalls; call++) {
+    waitFor(stream, ncclsOwn);
+    empty<<<1, 32, 0, stream>>>();
+    waitFor(ncclsOwn, stream);
+  }
+  return kCalls;
+}
+
+/* us of one kernel. Negative: the host was too slow to have all of them launched before the first began. */
+static double once(const Arm &arm) {
+  const double began = nowMs();
+  const cudaStream_t stream = arm.calls ? streams[arm.waiter] : 0;
+  turn++;
+  if (arm.full) *(volatile uint32_t *)go = turn;
+  if (arm.pushers > 0) push(arm);
+  hold<<<1, 1, 0, stream>>>(goThere, turn, (uint64_t)(kMostMs * 1e6));
+  MUST(cudaEventRecord(begin, stream));
+  const int kernels = arm.calls ? issueCalls(stream) : issueParts(arm);
+  MUST(cudaEventRecord(end, stream));
   MUST(cudaGetLastError());
   const bool queued = nowMs() - began < kMostMs / 2;
   *(volatile uint32_t *)go = turn;
@@ -184,7 +176,7 @@ static double once(const Arm &arm) {
   MUST(cudaDeviceSynchronize());
   float ms;
   MUST(cudaEventElapsedTime(&ms, begin, end));
-  return queued ? 1e3 * ms / (parts * kOfPart) : -1;
+  return queued ? 1e3 * ms / kernels : -1;
 }
 
 static void show(Arm &arm) {
@@ -257,7 +249,12 @@ static void pushersByTurns(int rounds) {
   measure(arms, rounds);
 }
 
+/* Behind the default stream's first work, and that of NCCL's own. */
 static void takeTurns() {
+  empty<<<1, 32>>>();
+  MUST(cudaDeviceSynchronize());
+  MUST(cudaStreamCreateWithFlags(&ncclsOwn, cudaStreamNonBlocking));
+  MUST(cudaMemsetAsync(words, 0, sizeof *words, ncclsOwn));
   for (int turn = 0; turn < turns; turn++) {
     cudaStream_t other;
     MUST(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
@@ -305,11 +302,7 @@ int main(int argc, char **argv) {
   for (auto &pair : around)
     for (cudaEvent_t &event : pair) MUST(cudaEventCreate(&event));
   for (cudaEvent_t &event : behind) MUST(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  empty<<<1, 32>>>();
-  MUST(cudaDeviceSynchronize());
-  MUST(cudaStreamCreateWithFlags(&ncclsOwn, cudaStreamNonBlocking));
-  if (turns >= 0) MUST(cudaMemsetAsync(words, 0, sizeof *words, ncclsOwn));
-  takeTurns();
+  if (turns >= 0) takeTurns();
   for (int i = 0; i < (turns < 0 ? kStreams : 1); i++) MUST(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
   cudaFuncAttributes loaded; /* kernels are loaded when they are first asked for, which may wait for those that run */
   for (const void *kernel : {(const void *)empty, (const void *)writes, (const void *)spins, (const void *)hold, (const void *)pushes, (const void *)spinsAsNccl}) MUST(cudaFuncGetAttributes(&loaded, kernel));

@@ -51,14 +51,20 @@ func (p *asked) ask(line string) (answer string) {
 	return answer
 }
 
-func (p *asked) end() {
+// end gives what it prints without being asked.
+func (p *asked) end() (rest string) {
 	p.Helper()
 	if err := p.in.Close(); err != nil {
+		p.Error(err)
+	}
+	text, err := io.ReadAll(p.out)
+	if err != nil {
 		p.Error(err)
 	}
 	if err := p.cmd.Wait(); err != nil {
 		p.Error(err)
 	}
+	return string(text)
 }
 
 // learns has more calls made until the choice of the bucket is one that is wanted.

@@ -26,18 +26,22 @@ type stepping struct {
 	before, core tuner.Totals // when it began, and as last seen
 }
 
-// startSteps: a step is a call of so many bytes, and takes so many microseconds more with something else than NCCL's default.
-func startSteps(r *rig, bytes int, plugin, moreUs string, environ ...string) *stepping {
+func runSteps(r *rig, table string, args []string, environ ...string) *asked {
 	r.Helper()
 	fake := r.standIns()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	r.Cleanup(cancel)
-	cmd := exec.CommandContext(ctx, filepath.Join(fake, "steps"), fmt.Sprint(bytes), fmt.Sprint(blocksDefaultUs), moreUs)
-	cmd.Env = append(r.programEnv(filepath.Join(r.build.Lib, "libdynamiccl.so")+":"+filepath.Join(fake, "libnccl.so.2"), treeTableTimes(r, 2, blocksDefaultUs/40)),
-		"NCCL_TUNER_PLUGIN="+plugin, "NCCL_PROFILER_PLUGIN="+plugin)
-	cmd.Env = append(cmd.Env, environ...)
+	cmd := exec.CommandContext(ctx, filepath.Join(fake, "steps"), args...)
+	cmd.Env = append(r.programEnv(filepath.Join(r.build.Lib, "libdynamiccl.so")+":"+filepath.Join(fake, "libnccl.so.2"), table), environ...)
+	return startAsked(r, cmd)
+}
+
+// startSteps: a step is a call of so many bytes, and takes so many microseconds more with something else than NCCL's default.
+func startSteps(r *rig, bytes int, plugin, moreUs string, environ ...string) *stepping {
+	r.Helper()
+	environ = append([]string{"NCCL_TUNER_PLUGIN=" + plugin, "NCCL_PROFILER_PLUGIN=" + plugin}, environ...)
 	core := r.status().Core
-	return &stepping{asked: startAsked(r, cmd), deadline: time.Now().Add(2 * time.Minute), before: core, core: core}
+	return &stepping{asked: runSteps(r, treeTableTimes(r, 2, blocksDefaultUs/40), []string{fmt.Sprint(bytes), fmt.Sprint(blocksDefaultUs), moreUs}, environ...), deadline: time.Now().Add(2 * time.Minute), before: core, core: core}
 }
 
 func (p *stepping) say(line int, answer ...any) {
