@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 import common
 import kernels
+import threads
 
 PROGRESS_S = 5
 
@@ -22,7 +23,7 @@ def flags(parser):
 
 
 def train(args, device, step):
-    """Times step(tokens), which returns the loss: (quartiles of microseconds, last loss as the mean of all ranks)."""
+    """Times step(tokens), which returns the loss: (quartiles of microseconds and what this rank's host did, last loss as the mean of all ranks)."""
     if args.steps < 2:
         raise SystemExit(f"--steps {args.steps}: quartiles need at least 2")
     if args.kernels > 0 and device.type != "cuda":
@@ -37,11 +38,13 @@ def train(args, device, step):
             print(f"step {i + 1} of {args.warmup + args.steps} begins on the host", file=sys.stderr, flush=True)
         if i == args.warmup:
             common.synchronize(device)
+            began, before = time.perf_counter(), threads.now()
             watch.mark()
         loss = step(tokens())
         if i >= args.warmup:
             watch.mark()
-    times = common.quartiles(watch.intervals_us())
+    host = {"step_us": round((time.perf_counter() - began) * 1e6 / args.steps, 1), "threads": threads.between(before, threads.now(), args.steps)}
+    times = common.quartiles(watch.intervals_us()) | {"host": host}
     if args.kernels > 0:
         times["kernels"] = kernels.profiled(lambda: step(tokens()), args.kernels, lambda: common.synchronize(device))
         gap = torch.tensor([times["kernels"].get("gap_us", 0)], dtype=torch.float64, device=device)

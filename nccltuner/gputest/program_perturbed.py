@@ -8,12 +8,9 @@ stream: one is made, waited for and destroyed. turn: that, with work on it, by w
 (docs/design/kernels.md, decision 34). host: 300 kB of pinned memory. events: 64 with times. memory: 64 MiB on the GPU, with a handle for other
 processes. module: our kernels, loaded (lib/dynamiccl-kernels.fatbin). nothing: there is a context.
 early- before any of them has it done before the group is joined, hence before NCCL and PyTorch make their streams.
-Two more fit under DynamICCL, too: pin gives each rank an eighth of the machine's CPUs from its begin on; with threads each says at its end, on
-standard error as a JSON line, how long its busiest threads have run, and on which CPU each was last.
+One more fits under DynamICCL, too: pin gives each rank an eighth of the machine's CPUs from its begin on.
 """
-import atexit
 import ctypes
-import json
 import os
 import runpy
 import sys
@@ -74,26 +71,13 @@ def pin(rank):
     os.sched_setaffinity(0, [cpus[(rank * each + i) % len(cpus)] for i in range(each)])
 
 
-def threads(rank):
-    of = []
-    for thread in os.listdir("/proc/self/task"):
-        try:
-            with open(f"/proc/self/task/{thread}/stat") as file:
-                name, _, rest = file.read().partition(") ")
-        except OSError:
-            continue  # it has ended
-        rest = rest.split()
-        of.append({"name": name.partition("(")[2], "ticks": int(rest[11]) + int(rest[12]), "cpu": int(rest[36])})
-    print(json.dumps({"rank": rank, "threads": sorted(of, key=lambda t: -t["ticks"])[:12]}), file=sys.stderr, flush=True)
-
-
 def nothing(cuda):
     pass
 
 
 THINGS = {thing.__name__: thing for thing in (stream, turn, host, events, memory, module, nothing)}
 EARLY = "early-"
-WORDS = [*THINGS, *(EARLY + thing for thing in THINGS), "pin", "threads"]
+WORDS = [*THINGS, *(EARLY + thing for thing in THINGS), "pin"]
 
 
 def main(argv):
@@ -104,11 +88,8 @@ def main(argv):
     if not set(things) <= set(WORDS):
         print(f"PERTURB={','.join(things)}: words are {', '.join(WORDS)}", file=sys.stderr)
         return 2
-    rank = int(os.environ.get("LOCAL_RANK", 0))
     if "pin" in things:
-        pin(rank)
-    if "threads" in things:
-        atexit.register(threads, rank)
+        pin(int(os.environ.get("LOCAL_RANK", 0)))
     import torch
     import torch.distributed as dist
     join = dist.init_process_group

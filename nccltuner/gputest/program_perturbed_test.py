@@ -2,7 +2,6 @@
 import contextlib
 import ctypes
 import io
-import json
 import os
 import sys
 import tempfile
@@ -58,18 +57,6 @@ class Perturbed(unittest.TestCase):
                     mock.patch.dict(os.environ, {"LOCAL_RANK": str(rank)}):
                 self.run_program("pin")
             sets.assert_called_once_with(0, wanted)
-
-    def test_threads_are_named_at_the_end(self):
-        said = io.StringIO()
-        with mock.patch.object(program_perturbed.atexit, "register") as register:
-            self.run_program("threads")
-        (tells, rank), _ = register.call_args
-        with contextlib.redirect_stderr(said):
-            tells(rank)
-        line = json.loads(said.getvalue())
-        self.assertEqual(line["rank"], 0)
-        self.assertIn(line["threads"][0]["cpu"], range(os.cpu_count()))
-        self.assertGreater(line["threads"][0]["ticks"], 0)
 
     def test_errors_are_told(self):
         self.assertIn("CUDA's error 2", self.run_program("stream", code=2)[1])

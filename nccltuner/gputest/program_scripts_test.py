@@ -201,7 +201,7 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
         self.assertEqual(["comparison" in json.loads(line) for line in self.read("out").splitlines()], 4 * [False] + [True])
 
     def test_parts(self):
-        code, lines, said = self.run_script("program_parts.sh", self.path("out"), REPEAT="1", DDP="--steps 2", LOGS=self.path("logs"))
+        code, lines, said = self.run_script("program_parts.sh", self.path("out"), REPEAT="1", FLAGS="--steps 2", LOGS=self.path("logs"))
         self.assertEqual((code, lines), (0, []), said)
         calls = self.read("calls").splitlines()
         self.assertEqual(len(calls), 10)
@@ -210,6 +210,13 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
         self.assertEqual(runs["early-turn-early-turn"]["variables"], {"PERTURB": "early-turn,early-turn"})
         self.assertEqual(runs["joined-notuner"]["variables"]["NCCL_TUNER_PLUGIN"], "none")
         self.assertEqual((runs["watched"]["kind"], runs["watched"]["options"]), ("run", ["--learner", "default"]))
+
+    def test_parts_of_another_program(self):
+        code, lines, said = self.run_script("program_parts.sh", self.path("out"), REPEAT="1", PROGRAM="fsdp", ARMS="plain run")
+        self.assertEqual((code, lines), (0, []), said)
+        self.assertEqual([x.split()[-6:] for x in self.read("calls").splitlines()], 2 * ["--steps 30 --warmup 15 --kernels 3".split()])
+        self.assertTrue(all("examples/fsdp.py" in x for x in self.read("calls").splitlines()))
+        self.assertEqual({json.loads(line)["figure"] for line in self.read("out").splitlines()}, {"fsdp step by parts, nvlink"})
 
     def test_overlap(self):
         code, lines, said = self.run_script("program_overlap.sh", self.path("out"), LEARNERS="lstm", REPEAT="1")
