@@ -4,7 +4,8 @@
 #   nccltuner/gputest/beside.sh [RESULTS.jsonl]
 # compute: products of a transformer and one operation bound by memory, beside k CTAs of 512 threads that spin, or move memory; with as much
 # shared memory as NCCL's have, or none. lost: what part of its speed it loses, beside sm_share, k of so many multiprocessors. Each k = 0 is the
-# same arm again: they show what equal ones differ by. launches: us of an empty kernel's, with and without events recorded round it.
+# same arm again: they show what equal ones differ by. launches: us of an empty kernel's, also with events recorded round it, or with the question
+# whether its stream is captured.
 # Needs nvcc (NVCC=PROGRAM, ARCH=native) or BESIDE=LIBRARY that was built elsewhere; compute: PyTorch. Environment: ROUNDS=25 of each arm;
 # PARTS="launches compute"; LIMIT=60 seconds for each; COMMIT=NAME where there is no git. Exit: 0 if no part failed; rows of the others stand.
 set -euo pipefail

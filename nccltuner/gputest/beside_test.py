@@ -29,9 +29,9 @@ class Gpu:
         held, self.held = self.held, 0
         return float(held >= self.limit), held, 5.0, 10.0
 
-    def launches(self, every_us, events, records, at_once):
+    def launches(self, every_us, events, around, at_once):
         self.number += 1
-        return 2.0 + (0.5 if every_us == 20 else 0) + records, 1.0, 7.0, float(every_us == 500)
+        return 2.0 + (0.5 if every_us == 20 else 0) + {beside.NOTHING: 0, beside.EVENTS: 1, beside.QUESTION: 0.25}[around] + (4 if every_us == beside.NO_PAUSE else 0), 1.0, 7.0, float(every_us == 500)
 
 
 class Beside(unittest.TestCase):
@@ -79,7 +79,7 @@ class Beside(unittest.TestCase):
         by = {row["arm"]: row for row in rows}
         self.assertEqual(list(by), [arm[0] for arm in beside.ARMS])
         self.assertEqual([arm for arm, row in by.items() if "error" in row], ["every 500 us after 1", "every 500 us after 8"])
-        for arm, added, ratio in (("never, again", 0, 1), ("every 20 us after 8", 0.5, 1.25), ("every 80 us after 1", 0, 1), ("events recorded", 1, 1.5),
+        for arm, added, ratio in (("never, again", 0, 1), ("every 20 us after 8", 0.5, 1.25), ("every 80 us after 1", 0, 1), ("events recorded", 1, 1.5), ("without a pause after 1", 4, 3), ("asked whether captured", 0.25, 1.125),
                                   ("events recorded, every 20 us after 1", 1.5, 1.75), ("events recorded, 200 at once", 1, 1.5)):
             self.assertEqual((by[arm]["added_us"], by[arm]["ratio"], by[arm]["rounds"]), (added, ratio, 3), arm)
 

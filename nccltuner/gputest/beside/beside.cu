@@ -49,7 +49,8 @@ static bool heldMoves;
 static uint4 *from, *to;
 static cudaStream_t holding, launching;
 static cudaEvent_t behind[kEvents], pairs[kPairs][2];
-static int (*eventQuery)(cudaEvent_t), (*eventRecord)(cudaEvent_t, cudaStream_t); /* the driver's, as poller.c has them */
+/* The driver's, as poller.c and driver.c have them. */
+static int (*eventQuery)(cudaEvent_t), (*eventRecord)(cudaEvent_t, cudaStream_t), (*streamIsCapturing)(cudaStream_t, int *);
 
 static int failed(const char *what, const char *why) {
   snprintf(said, sizeof said, "%s: %s", what, why);
@@ -147,7 +148,8 @@ API int beside_open(int *sms, int *version, int registers[2]) {
   if (driver == NULL) return failed("dlopen", "no libcuda.so.1");
   eventQuery = (int (*)(cudaEvent_t))dlsym(driver, "cuEventQuery");
   eventRecord = (int (*)(cudaEvent_t, cudaStream_t))dlsym(driver, "cuEventRecord");
-  if (eventQuery == NULL || eventRecord == NULL) return failed("dlsym", "no cuEventQuery, cuEventRecord");
+  streamIsCapturing = (int (*)(cudaStream_t, int *))dlsym(driver, "cuStreamIsCapturing");
+  if (eventQuery == NULL || eventRecord == NULL || streamIsCapturing == NULL) return failed("dlsym", "no cuEventQuery, cuEventRecord, cuStreamIsCapturing");
   TRY(cudaDeviceSynchronize());
   return 0;
 }
@@ -203,22 +205,25 @@ struct Asking {
 static void ask(Asking *a) {
   prctl(PR_SET_TIMERSLACK, 1000ul);
   cudaSetDevice(0);
-  const struct timespec pause = {a->everyUs / 1000000, a->everyUs % 1000000 * 1000L};
+  const struct timespec pause = {std::max(a->everyUs, 0) / 1000000, std::max(a->everyUs, 0) % 1000000 * 1000L};
   a->state = kAsking;
   while (a->state != kOver) {
     for (int i = 0; i < a->events; i++, a->asked++) a->wrong += eventQuery(behind[i]) != kNotReady;
-    nanosleep(&pause, NULL);
+    if (a->everyUs > 0) nanosleep(&pause, NULL);
   }
 }
 
-/* Launches empty kernels, beside a thread that asks every so many us (0: there is none) after so many events that are not over; records: an
- * event before and one behind each; atOnce: behind so many it waits for the GPU, which is not timed. out: us of a launch, us that the GPU
- * still took behind the last one, how often was asked, and what makes this round none: queries that told something else, and a spinning
- * kernel that ended too soon. */
-API int beside_launches(int launches, int everyUs, int events, int records, int atOnce, double out[4]) {
+/* What a launch has around it. */
+enum { kNothing, kTimed, kQuestion };
+
+/* Launches empty kernels, beside a thread that asks every so many us (0: there is none; -1: without a pause) after so many events that are
+ * not over; around: an event before and one behind each, or the question before it whether its stream is captured; atOnce: behind so many it
+ * waits for the GPU, which is not timed. out: us of a launch, us that the GPU still took behind the last one, how often was asked, and what
+ * makes this round none: queries that told something else, and a spinning kernel that ended too soon. */
+API int beside_launches(int launches, int everyUs, int events, int around, int atOnce, double out[4]) {
   memset(out, 0, 4 * sizeof *out);
   double released[4];
-  int code = beside_hold(1, 0, 0, -1, 500), recorded = 0;
+  int code = beside_hold(1, 0, 0, -1, 500), recorded = 0, captured = 0;
   if (code == 0 && (events < 0 || events > kEvents || launches < 1 || atOnce < 1)) code = failed("beside_launches", "0 to 8 events, and launches");
   for (int i = 0; code == 0 && i < kEvents; i++) recorded |= eventRecord(behind[i], holding);
   if (recorded != 0) code = failed("cuEventRecord", "failed behind the spinning kernel");
@@ -227,7 +232,7 @@ API int beside_launches(int launches, int everyUs, int events, int records, int 
     asking.everyUs = everyUs;
     asking.events = events;
     std::thread asker;
-    if (everyUs > 0) {
+    if (everyUs != 0) {
       asker = std::thread(ask, &asking);
       while (asking.state == kComing) std::this_thread::yield();
     }
@@ -237,9 +242,10 @@ API int beside_launches(int launches, int everyUs, int events, int records, int 
       const int until = std::min(done + atOnce, launches);
       const double began = nowUs();
       for (int i = done; i < until; i++) {
-        if (records) recorded |= eventRecord(pairs[i % kPairs][0], launching);
+        if (around == kTimed) recorded |= eventRecord(pairs[i % kPairs][0], launching);
+        if (around == kQuestion) recorded |= streamIsCapturing(launching, &captured) | captured;
         empty<<<1, 1, 0, launching>>>();
-        if (records) recorded |= eventRecord(pairs[i % kPairs][1], launching);
+        if (around == kTimed) recorded |= eventRecord(pairs[i % kPairs][1], launching);
       }
       const double launched = nowUs();
       us += launched - began;
@@ -254,7 +260,7 @@ API int beside_launches(int launches, int everyUs, int events, int records, int 
     out[2] = asking.asked;
     out[3] = asking.wrong;
     if (e != cudaSuccess) code = failed("empty", cudaGetErrorString(e));
-    if (recorded != 0) code = failed("cuEventRecord", "failed beside launches");
+    if (recorded != 0) code = failed("cuEventRecord or cuStreamIsCapturing", "failed beside launches");
   }
   char first[sizeof said];
   memcpy(first, said, sizeof first);

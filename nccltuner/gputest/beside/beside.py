@@ -23,13 +23,16 @@ NCCL_SMEM = 21568 + 82240  # of 2.28.9 on sm_90: ncclShmemData and ncclShmemDyna
 SMEMS = ((0, -1), (0, 100), (NCCL_SMEM, -1))
 LIMIT_MS = 50  # then CTAs go by themselves, and the round does not count
 LAUNCHES = 2000
-# (name, asked every so many us, after so many events, an event before and behind each launch, launches before the GPU is waited for, and
+# (name, asked every so many us or without a pause, after so many events, what is around each launch, launches before the GPU is waited for, and
 # what it is held against). Of launches with events the GPU may be the slower one: then those that fit into its queue tell what the host pays.
 BASE, SHORT = "never", "never, 200 at once"
-ARMS = [(BASE, 0, 0, False, LAUNCHES, BASE), ("never, again", 0, 0, False, LAUNCHES, BASE), (SHORT, 0, 0, False, 200, SHORT)]
-ARMS += [(f"every {us} us after {events}", us, events, False, LAUNCHES, BASE) for us in (20, 80, 200, 500) for events in (1, 8)]
-ARMS += [("events recorded", 0, 0, True, LAUNCHES, BASE), ("events recorded, every 20 us after 1", 20, 1, True, LAUNCHES, BASE),
-         ("events recorded, 200 at once", 0, 0, True, 200, SHORT)]
+AROUND = NOTHING, EVENTS, QUESTION = "nothing", "events", "the question whether it is captured"
+NO_PAUSE = -1
+ARMS = [(BASE, 0, 0, NOTHING, LAUNCHES, BASE), ("never, again", 0, 0, NOTHING, LAUNCHES, BASE), (SHORT, 0, 0, NOTHING, 200, SHORT)]
+ARMS += [(f"every {us} us after {events}", us, events, NOTHING, LAUNCHES, BASE) for us in (20, 80, 200, 500) for events in (1, 8)]
+ARMS += [("without a pause after 1", NO_PAUSE, 1, NOTHING, LAUNCHES, BASE), ("asked whether captured", 0, 0, QUESTION, LAUNCHES, BASE),
+         ("events recorded", 0, 0, EVENTS, LAUNCHES, BASE), ("events recorded, every 20 us after 1", 20, 1, EVENTS, LAUNCHES, BASE),
+         ("events recorded, 200 at once", 0, 0, EVENTS, 200, SHORT)]
 
 
 class Library:
@@ -57,10 +60,10 @@ class Library:
         self.must(self.so.beside_release(out))
         return tuple(out)
 
-    def launches(self, every_us, events, records, at_once):
+    def launches(self, every_us, events, around, at_once):
         """us of a launch, us that the GPU was behind, how often was asked, what makes it none."""
         out = (ctypes.c_double * 4)()
-        self.must(self.so.beside_launches(LAUNCHES, every_us, events, int(records), at_once, out))
+        self.must(self.so.beside_launches(LAUNCHES, every_us, events, AROUND.index(around), at_once, out))
         return tuple(out)
 
 
@@ -167,14 +170,14 @@ def launches(library, rounds, show):
     """True if all of it was measured."""
     seen = {arm[0]: [] for arm in ARMS}
     for number in range(-2, rounds):
-        for name, every_us, events, records, at_once, _ in random.Random(number).sample(ARMS, len(ARMS)):
-            result = library.launches(every_us, events, records, at_once)
+        for name, every_us, events, around, at_once, _ in random.Random(number).sample(ARMS, len(ARMS)):
+            result = library.launches(every_us, events, around, at_once)
             if number >= 0:
                 seen[name].append(None if result[3] else result)
     whole = True
-    for name, every_us, events, records, at_once, against in ARMS:
+    for name, every_us, events, around, at_once, against in ARMS:
         base = seen[against]
-        row = {"figure": "launches beside asking", "arm": name, "every_us": every_us, "events": events, "recorded": records, "launches": LAUNCHES, "at_once": at_once, "against": against}
+        row = {"figure": "launches beside asking", "arm": name, "every_us": every_us, "events": events, "around": around, "launches": LAUNCHES, "at_once": at_once, "against": against}
         results = [r for r in seen[name] if r]
         added = [r[0] - b[0] for r, b in zip(seen[name], base) if r and b]  # of the same round
         if not added:
