@@ -72,7 +72,7 @@ func puts(short string) string {
 
 // The kernel that plays the network card, on threads of this CPU.
 func TestNic(t *testing.T) {
-	if _, err := nic(t, "nic_test", "25000"); err != nil {
+	if _, err := nic(t, "nic_test", "15000"); err != nil {
 		t.Error(err)
 	}
 }
@@ -135,7 +135,7 @@ func runCard(t *testing.T, variable, name, table, library string, args ...string
 // Ranks put through network cards in software, with memory that comes and goes.
 func TestCardTraffic(t *testing.T) {
 	for _, table := range tables {
-		for ranks, number := range []string{1: "5000", 2: "15000", 3: "5000", 4: "10000"} {
+		for ranks, number := range []string{1: "3000", 2: "9000", 3: "3000", 4: "6000"} {
 			if number != "" {
 				card(t, "card_test", table, shipped, "traffic", fmt.Sprint(ranks), puts(number), seed())
 			}

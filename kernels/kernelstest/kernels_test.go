@@ -21,9 +21,9 @@ func TestMain(m *testing.M) { testbuild.Main(m, &build, "../../kernels tests") }
 
 // Every kernel on threads of a CPU, also under the thread sanitizer; then with planted mistakes, each of which must be found.
 func TestCollectives(t *testing.T) {
-	calls, threadCalls := "1000", "250" // of another seed each time; under the sanitizer a call takes ten times as long
+	calls, threadCalls := "600", "150" // of another seed each time; under the sanitizer a call takes ten times as long
 	seed := cmp.Or(os.Getenv("TEST_SEED"), fmt.Sprint(time.Now().UnixNano()%1e9))
-	railsCalls, railsThreadCalls := "350", "100" // of several hosts of several ranks: a call takes four times as long
+	railsCalls, railsThreadCalls := "200", "60" // of several hosts of several ranks: a call takes four times as long
 	if os.Getenv("DYN_LONG") != "" {
 		calls, threadCalls = "400000", "400000"
 		railsCalls, railsThreadCalls = calls, threadCalls
@@ -58,7 +58,7 @@ func TestCollectives(t *testing.T) {
 			run(program, "4000", fmt.Sprint(mistake))
 		}
 	}
-	sumCalls := "5000" // all types with all operators, also of 8 ranks; races of these kernels are collectives_test's
+	sumCalls := "3000" // all types with all operators, also of 8 ranks; races of these kernels are collectives_test's
 	if os.Getenv("DYN_LONG") != "" {
 		sumCalls = calls
 	}
