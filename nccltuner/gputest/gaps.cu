@@ -266,15 +266,14 @@ static void takeTurns() {
 
 static void besideOne(int rounds) {
   std::vector<Arm> arms;
+  static const char *const names[2][3] = {{"alone", "one stream", "one stream as NCCL's"},
+                                          {"alone, the queue is full", "one stream, the queue is full", "one stream as NCCL's, the queue is full"}};
   for (Kernel kernel : {kEmpty, kWrites, kSpins})
-    for (bool full : {false, true}) {
-      const char *name = full ? "one stream, the queue is full" : "one stream";
-      arms.push_back({full ? "alone, the queue is full" : "alone", kernel, -1, false, full});
-      for (bool asNccl : {false, true}) {
-        arms.push_back({asNccl ? (full ? "one stream as NCCL's, the queue is full" : "one stream as NCCL's") : name, kernel, 0, false, full});
-        arms.back().asNccl = asNccl;
+    for (bool full : {false, true})
+      for (int beside = 0; beside < 3; beside++) {
+        arms.push_back({names[full][beside], kernel, beside == 0 ? -1 : 0, false, full});
+        arms.back().asNccl = beside == 2;
       }
-    }
   for (bool full : {false, true}) {
     arms.push_back({full ? "calls as NCCL makes them, as fast as the host is" : "calls as NCCL makes them", kEmpty, 0, false, full});
     arms.back().calls = true;

@@ -32,18 +32,17 @@ def made(make, *arguments):
     return handle
 
 
-def stream(cuda):
+def stream(cuda, put=lambda it: None):
     it = made(cuda.cuStreamCreate, NON_BLOCKING)
+    put(it)
     must(cuda.cuStreamSynchronize(it))
     must(cuda.cuStreamDestroy_v2(it))
 
 
 def turn(cuda):
-    it, memory = ctypes.c_void_p(), made(cuda.cuMemAlloc_v2, ctypes.c_size_t(4096))
-    must(cuda.cuStreamCreate(ctypes.byref(it), NON_BLOCKING))
-    must(cuda.cuMemsetD8Async(memory, 0, ctypes.c_size_t(4096), it))
-    must(cuda.cuStreamSynchronize(it))
-    must(cuda.cuStreamDestroy_v2(it))
+    size = ctypes.c_size_t(4096)
+    memory = made(cuda.cuMemAlloc_v2, size)
+    stream(cuda, lambda it: must(cuda.cuMemsetD8Async(memory, 0, size, it)))
 
 
 def host(cuda):

@@ -49,7 +49,7 @@ static bool heldMoves;
 static uint4 *from, *to;
 static cudaStream_t holding, launching;
 static cudaEvent_t behind[kEvents], pairs[kPairs][2];
-/* The driver's, as poller.c and driver.c have them. */
+/* The driver's, as poller.c and preload.c have them. */
 static int (*eventQuery)(cudaEvent_t), (*eventRecord)(cudaEvent_t, cudaStream_t), (*streamIsCapturing)(cudaStream_t, int *);
 
 static int failed(const char *what, const char *why) {
@@ -205,7 +205,7 @@ struct Asking {
 static void ask(Asking *a) {
   prctl(PR_SET_TIMERSLACK, 1000ul);
   cudaSetDevice(0);
-  const struct timespec pause = {std::max(a->everyUs, 0) / 1000000, std::max(a->everyUs, 0) % 1000000 * 1000L};
+  const struct timespec pause = {a->everyUs / 1000000, a->everyUs % 1000000 * 1000L};
   a->state = kAsking;
   while (a->state != kOver) {
     for (int i = 0; i < a->events; i++, a->asked++) a->wrong += eventQuery(behind[i]) != kNotReady;
