@@ -21,6 +21,7 @@ const restCalls = 16
 type bucket struct {
 	state.Bucket
 	differ bool // ranks do not agree on NCCL's marks: passes through
+	keeps  bool // what the store has of it was chosen by others, and nobody chooses here
 	// assumed is what was measured best before this bucket was made: in force with an earlier daemon, or stored. It is the
 	// base until the guard judges or drops it, or until conditions change; where nothing may be explored it stays.
 	assumed  actions.Action
@@ -105,7 +106,17 @@ func (c *Core) newBucket(m *comm, b state.Bucket, allowed []actions.Action, diff
 		quiet.quiet, quiet.lost = old.silence.quiet, old.silence.lost
 	}
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
-	made := newBucket(b, m.without(b, &quiet, allowed), differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, m.fittingPrior(b), m.fitting(b, m.InForce[b]), rng)
+	prior, inForce := m.fittingPrior(b), m.fitting(b, m.InForce[b])
+	stored := m.prior(b)
+	keeps := c.cfg.Observe && stored != nil && stored.Calls > 0 && stored.Action != actions.Default
+	if keeps {
+		prior = nil
+	}
+	if c.cfg.Observe {
+		inForce = actions.Default
+	}
+	made := newBucket(b, m.without(b, &quiet, allowed), differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, prior, inForce, rng)
+	made.keeps = keeps
 	made.guard.Keep(made.assumed, m.trusted(old, made)) // judged by trials of its own: a learner that wants the default thinks that calls show what that costs
 	made.allowed, made.silence = allowed, quiet
 	if old != nil { // what was said of it and counted holds for every set of choices

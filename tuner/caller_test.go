@@ -20,6 +20,7 @@ type caller struct {
 	ranks   int32
 
 	findings *[]Finding // of ticks; nil: nobody wants them
+	learned  []Learned  // at ticks
 }
 
 // coreOf is a core with the named learner and communicator 1, which may be explored and whose calls CUDA events time; one rank on two
@@ -87,6 +88,7 @@ func (p *caller) tick(now state.Ns) (entry Entry, isNew bool) {
 	if p.findings != nil {
 		*p.findings = append(*p.findings, out.Findings...)
 	}
+	p.learned = append(p.learned, out.Learned...)
 	for _, plan := range out.Plans {
 		p.version++
 		p.core.Step(now, Published{Comm: 1, Version: p.version})

@@ -24,6 +24,7 @@ type Config struct {
 	NewLearner    agents.NewLearner  // required
 	Guard         agents.GuardConfig // zero: the default one
 	Explore       bool               // false: stored choices only
+	Observe       bool               // the learner chooses nothing: what others have chosen is not run, and stays as the store has it
 	FixedNumerics bool               // collectives that add up keep NCCL's own choice, on every communicator
 	// SampleEvery is the epochs between sampled epochs, trials apart, a power of two; 0: as many as keep the cost
 	// of sampling under WatchShare of a call in the mean.
@@ -262,7 +263,7 @@ const learnEvery = 10_000
 
 func (c *Core) learned(m *comm, b *bucket) {
 	l, ok := b.learned(b.entry.Base)
-	if b.differ || !ok || c.cfg.Reward == RewardExposed {
+	if b.differ || !ok || b.keeps || c.cfg.Reward == RewardExposed {
 		return // what a call adds to a step is that program's and no other's
 	}
 	b.learnedAt, b.diagUntold = b.calls, false

@@ -60,3 +60,38 @@ func TestAdviceIsNoMeasurement(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 }
+
+// A learner that chooses nothing measures NCCL's default alone. What others have chosen it neither runs nor writes over, though ranks say
+// late what they can run; what is known of NCCL's default alone goes on being told.
+func TestObserverKeepsChoices(t *testing.T) {
+	chosen := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
+	best := parse(t, "Tree/Simple/8")[0]
+	for _, c := range []struct {
+		what    string
+		stored  actions.Action
+		observe bool
+		told    int
+	}{{"a choice", best, true, 0}, {"NCCL's default", actions.Default, true, 1}, {"a choice, by a learner that may choose", best, false, 1}} {
+		prior := []Learned{{Key: Key{Bucket: chosen}, Action: c.stored, Calls: 9000, CostNs: 50e3, Default: 100e3,
+			Evidence: map[actions.Action]Estimate{actions.Default: {N: 50, MeanNs: 100e3}, best: {N: 50, MeanNs: 50e3}}}}
+		e := CommJoined{Prior: prior, InForce: map[state.Bucket]actions.Action{chosen: c.stored}}
+		p := newCaller(t, agents.NameDefault, Config{Explore: true, SampleEvery: 1, Observe: c.observe}, e, chosen, 0b111_111)
+		for i := range 400 {
+			p.tick(1)
+			a := p.next()
+			if c.observe && a != actions.Default {
+				t.Fatalf("%s: call %d runs %v", c.what, i, a)
+			}
+			p.tell(1, uint64(p.made), a, a, 100e3)
+			if i == 200 {
+				p.core.Step(2, Marks{Comm: 1, Bucket: chosen, Set: 0b111_110})
+			}
+		}
+		if known := p.core.comms[1].prior(chosen); c.told == 0 && (known == nil || known.Action != best || known.Calls != 9000) {
+			t.Errorf("%s: of the bucket is known %+v", c.what, known)
+		}
+		if told := append(p.learned, p.core.Step(3, CommLeft{Comm: 1}).Learned...); min(len(told), 1) != c.told {
+			t.Errorf("%s: %d records are told, the last of them %+v", c.what, len(told), told[max(len(told)-1, 0):])
+		}
+	}
+}

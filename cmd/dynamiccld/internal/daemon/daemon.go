@@ -115,8 +115,8 @@ func openBy(wall func() time.Time, cfg config.Config, version string, log *slog.
 	if err != nil {
 		return nil, err
 	}
-	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Guard: guardOf(cfg), Explore: !cfg.NoExplore, FixedNumerics: cfg.Fixed, SampleEvery: cfg.SampleEvery,
-		Seed: cfg.Seed, Trace: cfg.Trace != "", Reward: reward, StepGuard: cfg.StepGuard, Machine: cfg.Machine, GPUArch: cfg.GPUArch})
+	core, err := tuner.New(tuner.Config{NewLearner: newLearner, Guard: guardOf(cfg), Explore: !cfg.NoExplore, Observe: cfg.Learner == agents.NameDefault, FixedNumerics: cfg.Fixed,
+		SampleEvery: cfg.SampleEvery, Seed: cfg.Seed, Trace: cfg.Trace != "", Reward: reward, StepGuard: cfg.StepGuard, Machine: cfg.Machine, GPUArch: cfg.GPUArch})
 	if err != nil {
 		return nil, err
 	}
