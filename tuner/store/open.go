@@ -91,10 +91,32 @@ func open(path string, o Options) (*Store, error) {
 	if err := s.openBolt(file); err != nil {
 		return nil, err
 	}
-	if err := s.openSchema(); err != nil {
+	found, err := s.readSchema()
+	if errors.Is(err, ErrCorrupt) && o.ReplaceCorrupt && !o.ReadOnly {
+		return s.replace(err)
+	}
+	if err == nil {
+		err = s.migrate(found)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// replace moves a file aside that bbolt reads well and that is no store of any version, and begins a new one.
+func (s *Store) replace(reason error) (*Store, error) {
+	aside, err := moveAside(s.path, reason) // still locked
+	if err := errors.Join(err, s.Close()); err != nil {
+		return nil, err
+	}
+	// Whoever had it moved as well in between is bounded by the number of copies.
+	fresh, err := open(s.path, s.options)
+	if err != nil {
+		return nil, err
+	}
+	fresh.stats.MovedTo = aside
+	return fresh, nil
 }
 
 // lockFile opens and locks the file, and makes sure that the path still leads to it then: the process that held the

@@ -28,19 +28,20 @@ var (
 // to leave where they were.
 var migrations = map[int]func(tx *bbolt.Tx, now state.Ns) (moved, left int, err error){1: migrateV1, 2: migrateV2}
 
-// openSchema reads the schema and brings the file up to ours: all in one transaction, so that a crash leaves the old
-// layout whole.
-func (s *Store) openSchema() error {
-	found := 0
-	err := s.guard(func() error {
+// readSchema gives the schema of the file. ErrCorrupt: it can be that of no version.
+func (s *Store) readSchema() (found int, err error) {
+	err = s.guard(func() error {
 		return s.db.View(func(tx *bbolt.Tx) (err error) {
-			found, err = readSchema(tx)
+			found, err = schemaOf(tx)
 			return err
 		})
 	})
+	return found, err
+}
+
+// migrate brings the file up to our schema: all in one transaction, so that a crash leaves the old layout whole.
+func (s *Store) migrate(found int) error {
 	switch {
-	case err != nil:
-		return err
 	case found == Schema:
 		return nil
 	case found > Schema:
@@ -72,8 +73,8 @@ func (s *Store) openSchema() error {
 	})
 }
 
-// readSchema gives 0 for a file that nothing was ever stored in.
-func readSchema(tx *bbolt.Tx) (int, error) {
+// schemaOf gives 0 for a file that nothing was ever stored in.
+func schemaOf(tx *bbolt.Tx) (int, error) {
 	b := tx.Bucket(metaBucket)
 	if b == nil {
 		if k, _ := tx.Cursor().First(); k != nil {

@@ -168,6 +168,10 @@ func TestSchemasRefused(t *testing.T) {
 		{"newer", setSchema("4"), ErrNewerSchema},
 		{"no number", setSchema("two"), ErrCorrupt},
 		{"zero", setSchema("0"), ErrCorrupt},
+		{"empty", setSchema(""), ErrCorrupt},
+		{"negative", setSchema("-1"), ErrCorrupt},
+		{"more than a number holds", setSchema("99999999999999999999"), ErrCorrupt},
+		{"schema gone", func(tx *bbolt.Tx) error { return tx.Bucket(metaBucket).Delete(schemaKey) }, ErrCorrupt},
 		{"bucket gone", func(tx *bbolt.Tx) error { return tx.DeleteBucket(learnedBucket) }, ErrCorrupt},
 	} {
 		path := filled(t, 3)
@@ -188,5 +192,28 @@ func TestSchemasRefused(t *testing.T) {
 		if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
 			t.Errorf("%s: the file changed, %v", c.name, err)
 		}
+		if c.kind == ErrCorrupt {
+			movedAside(t, c.name, path, before)
+		}
+	}
+}
+
+// movedAside wants the file at path, which Open refuses, kept beside a new store.
+func movedAside(t *testing.T, name, path string, before []byte) {
+	t.Helper()
+	if _, err := Open(path, Options{ReadOnly: true, ReplaceCorrupt: true}); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("%s, looked at: %v", name, err)
+	}
+	s, err := Open(path, Options{ReplaceCorrupt: true})
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	st, err := s.Stats()
+	if err := errors.Join(err, s.Put(batchOf(3, 1)), s.Close()); err != nil || st.Records != 0 || st.MovedTo != path+".corrupt-1" {
+		t.Errorf("%s: new store %+v, %v", name, st, err)
+	}
+	if kept, err := os.ReadFile(path + ".corrupt-1"); err != nil || !bytes.Equal(kept, before) {
+		t.Errorf("%s: the file moved aside is not the old one, %v", name, err)
 	}
 }
