@@ -68,6 +68,11 @@ func (w *world) serve(b control.Backend) (stop func()) {
 
 // run gives output and exit code of one command line; the environment is env and where everything is.
 func (w *world) run(line, stdin string, env ...string) (out string, code int) {
+	w.t.Helper()
+	return w.runWithin(context.Background(), line, stdin, env...)
+}
+
+func (w *world) runWithin(ctx context.Context, line, stdin string, env ...string) (out string, code int) {
 	vars := map[string]string{"HOME": w.root, "DYNAMICCL_DIR": w.dir, "DYNAMICCL_STORE": filepath.Join(w.root, "store.db")}
 	for _, e := range env {
 		name, value, _ := strings.Cut(w.real(e), "=")
@@ -85,7 +90,7 @@ func (w *world) run(line, stdin string, env ...string) (out string, code int) {
 	var stdout, stderr bytes.Buffer
 	a := &app{stdin: strings.NewReader(stdin), stdout: &stdout, stderr: &stderr, getenv: func(n string) string { return vars[n] },
 		environ: environ, euid: euid, now: func() time.Time { return fakebackend.Now }, open: openDaemon, sysroot: filepath.Join(w.root, "sys")}
-	code = a.main(context.Background(), split(w.real(line)))
+	code = a.main(ctx, split(w.real(line)))
 	return stdout.String() + stderr.String(), code
 }
 

@@ -74,11 +74,11 @@ func (a *app) main(ctx context.Context, args []string) int {
 	if !errors.Is(err, errShown) {
 		fmt.Fprintf(a.stderr, "dynamiccld: %v\n", err)
 	}
-	exit := new(exitError)
+	exit, silent := new(exitError), new(control.SilentError)
 	switch {
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.Is(err, control.ErrNoDaemon):
+	case errors.Is(err, control.ErrNoDaemon), errors.As(err, &silent): // to a script both are that none answers
 		return exitNoDaemon
 	}
 	return exitFailed

@@ -44,10 +44,7 @@ func NewClient(dir string) *Client {
 		Timeout: clientTimeout,
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				var d net.Dialer
-				return d.DialContext(ctx, "unix", c.path)
-			},
+			DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, c.path) },
 		},
 	}
 	return c

@@ -6,12 +6,18 @@ import (
 	"fmt"
 	"net"
 	"net/http/httptrace"
+	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"dynamiccl/nccltuner"
 )
+
+// dialEvery is how often a full socket is tried again.
+const dialEvery = 20 * time.Millisecond
 
 // SilentError says that a daemon has the control socket and did not answer in time.
 type SilentError struct {
@@ -63,17 +69,45 @@ func listenerOf(c net.Conn) int {
 // stopped answers nobody however long that takes.
 type silence struct {
 	client  *Client
-	pid     atomic.Int64 // of the daemon; 0: not known
+	pid     atomic.Int64 // that listens; 0: not known, or no connection yet
 	stopped atomic.Bool  // the question was given up for that
 }
 
 func (s *silence) connected(got httptrace.GotConnInfo) { s.pid.Store(int64(listenerOf(got.Conn))) }
 
-func (s *silence) err() *SilentError { return &SilentError{int(s.pid.Load()), s.client.path} }
+// daemon is its process: that which listens, or before there is a connection that which holds the directory; 0: not known.
+func (s *silence) daemon() int {
+	if pid := int(s.pid.Load()); pid != 0 {
+		return pid
+	}
+	if who, held := Holder(filepath.Dir(s.client.path)); held && !who.Elsewhere {
+		return who.PID
+	}
+	return 0
+}
+
+func (s *silence) err() *SilentError { return &SilentError{s.daemon(), s.client.path} }
 
 // ends says that an error comes from nothing but silence.
 func (s *silence) ends(err error) bool {
 	return err != nil && (s.stopped.Load() || errors.Is(err, context.DeadlineExceeded))
+}
+
+// dial connects. A daemon whose queue of connections is full does not answer, for now or at all, and a connection to it is not waited for
+// by the kernel.
+func dial(ctx context.Context, path string) (net.Conn, error) {
+	for {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, "unix", path)
+		if !errors.Is(err, unix.EAGAIN) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(dialEvery):
+		}
+	}
 }
 
 // attend looks after the question until answered is called.
@@ -90,7 +124,7 @@ func (s *silence) attend(ctx context.Context) (question context.Context, answere
 				return
 			case <-ticker.C:
 			}
-			if pid := int(s.pid.Load()); pid != 0 && nccltuner.Stopped(pid) {
+			if pid := s.daemon(); pid != 0 && nccltuner.Stopped(pid) {
 				s.stopped.Store(true)
 				end()
 				return
