@@ -124,8 +124,13 @@ aarch64-test: ## daemon, plugin and preload library for aarch64, under qemu: wha
 # What is to test our kernels has them built, and with GIN=1 what they put over, unless it is to do without.
 GPU_KERNELS := $(if $(filter 1,$(DYNAMICCL_NO_KERNELS)),,kernels $(if $(filter 1,$(GIN)),carrier))
 
+# Building takes minutes, and is not begun in vain.
+GPUS_THERE = @command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+
 .PHONY: gpu-test
-gpu-test: all $(GPU_KERNELS) ## real NCCL on the GPUs of this machine; results in docs/figures/
+gpu-test: ## real NCCL on the GPUs of this machine; results in docs/figures/
+	$(GPUS_THERE)
+	@$(MAKE) --no-print-directory all $(GPU_KERNELS)
 	nccltuner/gputest/run.sh
 	nccltuner/gputest/cases.sh
 
@@ -146,7 +151,9 @@ gpu-sanitize-gin: ## the kernels on NCCL's GIN under compute-sanitizer, on two G
 	kernels/bench/sanitize_gin.sh
 
 .PHONY: gpu-stress
-gpu-stress: all $(GPU_KERNELS) ## ten minutes of a random mix on the GPUs of this machine, the daemon killed every 10 s
+gpu-stress: ## ten minutes of a random mix on the GPUs of this machine, the daemon killed every 10 s
+	$(GPUS_THERE)
+	@$(MAKE) --no-print-directory all $(GPU_KERNELS)
 	nccltuner/gputest/stress.sh 600
 
 .PHONY: gpu-sweep

@@ -69,8 +69,11 @@ func TestAsked(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "nvidia-smi"), []byte("#!/bin/sh\n"), 0o700); err != nil { // is asked for, and asked nothing
+				t.Fatal(err)
+			}
 			cmd := testbuild.Command(ctx, "../gputest/asked.sh", append([]string{filepath.Join(dir, "asked.jsonl")}, cases...)...)
-			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "LD_LIBRARY_PATH=" + build, "LD_PRELOAD=" + filepath.Join(build, "libclock.so"),
+			cmd.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "TMPDIR=" + dir, "LD_LIBRARY_PATH=" + build, "LD_PRELOAD=" + filepath.Join(build, "libclock.so"),
 				"FAKEGPU_DIR=" + dir, "FAKEGPU_TABLE=" + measured, "FAKEGPU_OPTIONS=--nccl " + nccl}
 			cmd.Stderr = os.Stderr
 			said, err := cmd.Output()

@@ -183,6 +183,17 @@ class GinTypes(Tree):
     def test_another_nccl(self):
         self.assertEqual(self.types(nccl="22809").returncode, 2)
 
+    def test_no_gpu(self):
+        os.remove(self.path("tools/nvidia-smi"))
+        if shutil.which("nvidia-smi"):
+            self.skipTest("nvidia-smi is here")
+        shutil.copytree(os.path.join(HERE, "asked"), self.path("nccltuner/gputest/asked"))
+        for name in "../../kernels/bench/gin_trips.sh", "asked.sh":
+            shutil.copy(os.path.join(HERE, name), self.path("nccltuner/gputest", name))
+            done = self.start(name, self.path("out.jsonl"))
+            self.assertEqual((done.returncode, done.stderr), (2, "nvidia-smi is not here: this needs a machine with NVIDIA GPUs\n"), name)
+            self.assertFalse(os.path.exists(self.path("out.jsonl")), name)
+
 
 if __name__ == "__main__":
     unittest.main()

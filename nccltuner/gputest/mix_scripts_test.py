@@ -55,6 +55,16 @@ class Mix(Tree):
                 self.assertEqual((done.returncode, calls), (2, []), done.stderr)
                 self.assertIn(self.path("lib/dynamiccl-kernels.fatbin") + " is not there: run make kernels first", done.stderr)
 
+    def test_no_gpu_or_no_pytorch(self):
+        self.script("lib/dynamiccl-kernels.fatbin", "")
+        for tool, says in (("torchrun", "torchrun is not here: this needs PyTorch\n"), ("nvidia-smi", "nvidia-smi is not here: this needs a machine with NVIDIA GPUs\n")):
+            os.remove(self.path("tools", tool))
+            if shutil.which(tool):
+                self.skipTest(tool + " is here")
+            done = self.start("run.sh", self.out)
+            self.assertEqual((done.returncode, done.stderr), (2, says))
+        self.assertFalse(os.path.exists(self.out))
+
     def test_they_are_there(self):
         self.script("lib/dynamiccl-kernels.fatbin", "")
         for script in ("cases.sh", "stress.sh"):
@@ -111,6 +121,14 @@ class Targets(unittest.TestCase):
             for how, wanted in (("", True), ("DYNAMICCL_NO_KERNELS=1", False)):
                 self.assertEqual("-gin.fatbin" in self.plan(target, *how.split()), wanted, f"{target} {how}")
             self.assertIn("kernels/carrier", self.plan(target, "GIN=1"))
+
+    def test_nothing_is_built_without_gpus(self):
+        if shutil.which("nvidia-smi"):
+            self.skipTest("nvidia-smi is here")
+        for target in ("gpu-test", "gpu-stress"):
+            done = subprocess.run(["make", "-s", "-C", os.path.join(HERE, "../.."), target], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertTrue(done.stderr.startswith("nvidia-smi is not here: this needs a machine with NVIDIA GPUs\n"), done.stderr)
 
 
 if __name__ == "__main__":

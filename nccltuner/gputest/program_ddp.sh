@@ -9,9 +9,10 @@
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
+. nccltuner/gputest/program_transport.sh
+torchrun_there
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"
-. nccltuner/gputest/program_transport.sh
 failed=0
 for transport in ${TRANSPORTS:-nvlink socket}; do
   transport "$transport" "${NVLINK:---steps 60 --warmup 40}" "${SOCKET:---steps 24 --warmup 24 --layers 6}"

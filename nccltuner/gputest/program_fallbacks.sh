@@ -9,9 +9,9 @@ set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 root=$PWD
-if [ $# -gt 0 ]; then exec 3>>"$1"; else exec 3>&1; fi
-GPUS=${GPUS:-$(nvidia-smi -L 2>/dev/null | wc -l)} || GPUS=0
 . nccltuner/gputest/program_transport.sh
+[ -n "${PROGRAM:-}" ] || torchrun_there
+if [ $# -gt 0 ]; then exec 3>>"$1"; else exec 3>&1; fi
 transport "$([ "${MPS:-}" = 1 ] && echo socket || echo nvlink)" "" ""
 program=${PROGRAM:-$launch examples/ddp.py --layers 4 --hidden 512 --heads 8 --sequence 256 --batch 4 --steps 20 --warmup 2 --check}
 read -ra words <<<"$program"

@@ -12,9 +12,10 @@
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
+. nccltuner/gputest/program_transport.sh
+torchrun_there
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"
-. nccltuner/gputest/program_transport.sh
 arms=(--arm plain)
 for learner in ${LEARNERS:-lstm coordinate-descent}; do
   for reward in call exposed; do

@@ -8,11 +8,13 @@
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
-out=${1:-docs/figures/programs-parts-$(date -u +%F).jsonl}
-mkdir -p "$(dirname "$out")"
+[ -n "${GPUS:-}" ] || command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
 GPUS=${GPUS:-2}
 program=${PROGRAM:-ddp}
 . nccltuner/gputest/program_transport.sh
+torchrun_there
+out=${1:-docs/figures/programs-parts-$(date -u +%F).jsonl}
+mkdir -p "$(dirname "$out")"
 joined="plugin,LD_PRELOAD=$PWD/lib/libdynamiccl.so"
 parts="plain watched=run,--learner,default nokernels=run,DYNAMICCL_NO_KERNELS=1,--learner,default joined=$joined
 joined-nokernels=$joined,DYNAMICCL_NO_KERNELS=1 joined-noprofiler=$joined,NCCL_PROFILER_PLUGIN=none joined-notuner=$joined,NCCL_TUNER_PLUGIN=none"

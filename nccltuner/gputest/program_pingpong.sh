@@ -7,10 +7,12 @@
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
-out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
-mkdir -p "$(dirname "$out")"
+[ -n "${GPUS:-}" ] || command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
 GPUS=${GPUS:-$([ "${MPS:-}" = 1 ] && echo 1 || echo 2)} RANKS=2 NODES=2
 . nccltuner/gputest/program_transport.sh
+torchrun_there
+out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
+mkdir -p "$(dirname "$out")"
 arms=()
 for arm in ${ARMS:-plain run}; do arms+=(--arm "${arm//,/ }"); done
 transport socket "" "${PINGPONG:-}"

@@ -250,9 +250,19 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
         os.remove(self.path("tools/nvidia-smi"))
         if shutil.which("nvidia-smi"):
             self.skipTest("nvidia-smi is here")
-        for name in "torch", "decode", "ddp", "overlap", "fused", "kill":
+        for name in "torch", "decode", "ddp", "overlap", "fused", "kill", "parts", "pingpong", "fallbacks":
             done = self.start(f"program_{name}.sh", self.path("out"))
             self.assertEqual((done.returncode, done.stderr), (2, "nvidia-smi is not here: this needs a machine with NVIDIA GPUs\n"), name)
+            self.assertFalse(os.path.exists(self.path("out")), name)
+
+    def test_no_pytorch(self):
+        os.remove(self.path("tools/torchrun"))
+        if shutil.which("torchrun"):
+            self.skipTest("torchrun is here")
+        for name in "ddp", "overlap", "parts", "pingpong", "fallbacks":
+            done = self.start(f"program_{name}.sh", self.path("out"))
+            self.assertEqual((done.returncode, done.stderr), (2, "torchrun is not here: this needs PyTorch\n"), name)
+            self.assertFalse(os.path.exists(self.path("out")), name)
 
     def test_decode_calibrates_first(self):
         with open(self.path("newer.so"), "w"):

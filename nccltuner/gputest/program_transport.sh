@@ -4,6 +4,11 @@
 # of one, which takes NCCL 2.30 or newer.
 . kernels/bench/mps.sh
 [ -n "${GPUS:-}" ] || command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+# Unless ranks are started in another way, before anything is written: a row of a run that failed stays in the results.
+torchrun_there() {
+  command -v torchrun >/dev/null || { echo "torchrun is not here: this needs PyTorch" >&2; exit 2; }
+}
+
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 shared=$(mktemp -d)
 trap 'mps_end; rm -rf "$shared"' EXIT
