@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type app struct {
 	now            func() time.Time
 	open           service.Open
 	sysroot        string         // doctor's prefix of /etc, /proc and /lib; "" but in tests
+	help           checked        // standard output for what cobra writes
 	died           syscall.Signal // that ended the command of `run`, to be raised at the very end; 0: none
 }
 
@@ -60,7 +62,7 @@ func (a *app) host() config.Host { return config.Host{Getenv: a.getenv, EUID: a.
 func (a *app) main(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := cmp.Or(root.ExecuteContext(ctx), a.help.err)
 	if err == nil {
 		return exitOK
 	}
@@ -82,6 +84,20 @@ func (a *app) main(ctx context.Context, args []string) int {
 		return exitNoDaemon
 	}
 	return exitFailed
+}
+
+// checked keeps the first error of writing help, of which cobra says nothing.
+type checked struct {
+	w   io.Writer
+	err error
+}
+
+func (c *checked) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	if c.err == nil && err != nil {
+		c.err = fmt.Errorf("writing help: %w", err)
+	}
+	return n, err
 }
 
 func (a *app) root() *cobra.Command {
@@ -117,8 +133,9 @@ asked for, and --json has an empty answer. run's are its program's, and train ha
 		Version:       build().Version, // --version; the command says more
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	a.help = checked{w: a.stdout}
 	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
+	root.SetOut(&a.help)
 	root.SetErr(a.stderr)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return emptyLists(cmd.Flags()) }
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
