@@ -19,6 +19,7 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/compare"
 	"dynamiccl/cmd/dynamiccld/internal/curves"
 	"dynamiccl/cmd/dynamiccld/internal/render"
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/cmd/internal/tracefile"
 	"dynamiccl/models"
 	"dynamiccl/tuner/tunersim"
@@ -201,7 +202,7 @@ func (a *app) eval(ctx context.Context, f evalFlags) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(a.stderr, "dynamiccld: wrote %d plots into %s\n", len(files), f.plots)
+		fmt.Fprintf(a.stderr, "dynamiccld: wrote %s into %s\n", units.Count(len(files), "plot"), f.plots)
 	}
 	if !f.asJSON {
 		return render.Comparison(a.stdout, blocks, f.noise)

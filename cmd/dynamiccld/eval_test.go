@@ -63,6 +63,10 @@ func TestEvalPlotsAndNamesLearners(t *testing.T) {
 	if files, err := filepath.Glob(filepath.Join(w.root, "curves", "*.png")); err != nil || len(files) != 4 {
 		t.Errorf("%q, %v", files, err)
 	}
+	out, code = w.run("eval --traces "+folder+"cpu-load.csv --calls 16 --seeds 1 --learners oracle,default --plot $ROOT/one", "")
+	if code != exitOK || !strings.Contains(out, "wrote 1 plot into") {
+		t.Errorf("exit %d: %s", code, out)
+	}
 	out, code = w.run("eval --traces "+tables+" --learners nobody", "")
 	if code != exitUsage || !strings.Contains(out, `learner "nobody"`) {
 		t.Errorf("exit %d: %s", code, out)

@@ -10,6 +10,7 @@ import (
 
 	"dynamiccl/actions"
 	"dynamiccl/cmd/dynamiccld/internal/sweep"
+	"dynamiccl/cmd/dynamiccld/internal/units"
 	"dynamiccl/state"
 	"dynamiccl/tuner"
 )
@@ -146,7 +147,11 @@ func (r *Result) Write(w io.Writer) error {
 	for _, text := range r.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", text)
 	}
-	_, err := fmt.Fprintf(w, "%d choices are in %s after %.1f s", stored, r.Store, r.Seconds)
+	verb := "are"
+	if stored == 1 {
+		verb = "is"
+	}
+	_, err := fmt.Fprintf(w, "%s %s in %s after %.1f s", units.Count(stored, "choice"), verb, r.Store, r.Seconds)
 	if err == nil && missing > 0 {
 		_, err = fmt.Fprintf(w, "; %d sizes were not settled: give more time with --budget", missing)
 	}

@@ -26,6 +26,11 @@ func TestResultWithoutChoices(t *testing.T) {
 	if !strings.Contains(text.String(), "0 choices are in s.db") || strings.Contains(text.String(), "dynamiccld run") {
 		t.Error(text.String())
 	}
+	text.Reset()
+	one := ShapeResult{Ranks: 2, Buckets: []BucketResult{{Collective: "AllReduce", MinBytes: 1024, Choice: "Ring/LL", Stored: true}}}
+	if err := (&Result{Store: "s.db", Shapes: []ShapeResult{one}}).Write(&text); err != nil || !strings.Contains(text.String(), "\n1 choice is in s.db") {
+		t.Errorf("%v: %s", err, text.String())
+	}
 }
 
 // What was measured of which shape is said, and what holds between nodes.
