@@ -155,8 +155,10 @@ void rank_run(struct rank *rank) {
   if (rank->proxy != NULL) proxy_stop(rank->proxy);
   if (rank->kernels != NULL) proxy_stop(rank->kernels);
   if (rank->log != NULL && log_close(rank->log) != 0 && rank->result == 0) {
+    char name[sizeof rank->error - 64]; /* the message is whole */
+    int named = log_path(rank->plan->options->logPath, (unsigned)rank->rank, name, sizeof name) == 0;
     snprintf(rank->error, sizeof rank->error, "log %s: not everything could be written: is the disk full?",
-             rank->plan->options->logPath);
+             named ? name : rank->plan->options->logPath);
     rank->result = EXIT_USAGE;
   }
   if (rank->plan->options->summary && rank->sums != NULL && summary_write(rank) != 0 && rank->result == 0)

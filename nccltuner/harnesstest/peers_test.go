@@ -140,6 +140,18 @@ func TestWindow(t *testing.T) {
 	}
 }
 
+// A log that cannot be written whole is named as the file that it is.
+func TestLogOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink("/dev/full", filepath.Join(dir, "r0.log")); err != nil {
+		t.Fatal(err)
+	}
+	r := run(t, nil, "--threads=8", "--table", oneNode.write(t), "--calls", "100", "--log", filepath.Join(dir, "r%r.log"))
+	if r.code == 0 || !strings.Contains(r.stderr, "log "+filepath.Join(dir, "r0.log")+": not everything could be written") || strings.Contains(r.stderr, "%r") {
+		t.Errorf("exit code %d: %s", r.code, r.stderr)
+	}
+}
+
 // Two runs with one seed make the same calls and find the same times, threads or processes alike.
 func TestDeterministic(t *testing.T) {
 	dir := t.TempDir()
