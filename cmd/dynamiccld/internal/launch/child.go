@@ -66,10 +66,6 @@ func Signals() (caught chan os.Signal, release func()) {
 			signal.Notify(caught, s)
 		}
 	}
-	if signal.Ignored(unix.SIGINT) {
-		// Go forgets that SIGQUIT was ignored; a shell's & ignores both.
-		signal.Ignore(unix.SIGQUIT)
-	}
 	// Our own messages may go into a closed pipe: that must not end this process before the command. Caught and not
 	// ignored, because the command would inherit an ignored one.
 	if !signal.Ignored(unix.SIGPIPE) {

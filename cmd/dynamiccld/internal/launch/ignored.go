@@ -21,27 +21,27 @@ const sigIgn = 1
 // ignoredBefore says which signals were ignored when this process began. Go installs its own handlers before main, and shows nobody what
 // was there but for SIGHUP and SIGINT; so its note of that is read, by its name among the program's symbols, while nobody changes it.
 // Who has stripped the program is not told.
-func ignoredBefore() (ignored []syscall.Signal) {
+func ignoredBefore() (ignored []syscall.Signal, known bool) {
 	address, ok := symbol("/proc/self/exe", handlersBefore)
 	if !ok {
-		return nil
+		return nil, false
 	}
 	memory, err := os.Open("/proc/self/mem")
 	if err != nil {
-		return nil
+		return nil, false
 	}
 	defer memory.Close()
 	const signals = 65 // and none is 0
 	handlers := make([]byte, signals*8)
 	if _, err := memory.ReadAt(handlers, int64(address)); err != nil {
-		return nil
+		return nil, false
 	}
 	for s := 1; s < signals; s++ {
 		if binary.NativeEndian.Uint64(handlers[s*8:]) == sigIgn {
 			ignored = append(ignored, syscall.Signal(s))
 		}
 	}
-	return ignored
+	return ignored, true
 }
 
 // symbol finds a symbol of a program that is loaded where it was linked for.
@@ -78,7 +78,11 @@ func symbol(path, name string) (address uint64, ok bool) {
 // stayIgnored has signals that were ignored when this process began stay so here, and hence in the command: systemd, say, starts services
 // with SIGPIPE ignored, and one that writes to a closed connection would end by it. Not SIGCHLD, without which no end of a child is told.
 func stayIgnored() {
-	for _, s := range ignoredBefore() {
+	before, known := ignoredBefore()
+	if !known && signal.Ignored(unix.SIGINT) {
+		before = append(before, unix.SIGQUIT) // the guess without that note: a shell's & ignores both
+	}
+	for _, s := range before {
 		if s == unix.SIGPIPE || s == unix.SIGXFSZ || slices.Contains(forwarded, os.Signal(s)) {
 			signal.Ignore(s)
 		}

@@ -283,7 +283,7 @@ func numbers(list string) string {
 func TestRunKeepsIgnoredSignals(t *testing.T) {
 	r := newRunRig(t)
 	const look = "grep -E '^Sig(Ign|Blk)' /proc/self/status"
-	for _, before := range []string{"", "trap '' HUP;", "trap '' INT QUIT;", "trap '' PIPE;", "trap '' TERM USR1 XCPU TSTP 64;"} {
+	for _, before := range []string{"", "trap '' HUP;", "trap '' INT QUIT;", "trap '' INT;", "trap '' QUIT;", "trap '' PIPE;", "trap '' TERM USR1 XCPU TSTP 64;"} {
 		var said [2]string
 		for i, line := range []string{before + "exec " + look, before + "exec " + r.build.Daemon + " run -q -- " + look} {
 			p := r.command("sh", "-c", line)
