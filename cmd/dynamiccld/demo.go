@@ -28,8 +28,8 @@ collective takes: that comes from the tables, with noise. In the middle the daem
 killed with SIGKILL and started again.
 
 At the end a table for each phase: NCCL's default, DynamICCL, the best possible, calls
-until adapted, disagreements. Exit code 1 when a rank disagreed, or a phase took more
-than 1.02 times NCCL's default.`,
+until adapted, disagreements. Exit code 1 when a rank disagreed, nothing was tuned, or a
+phase took more than 1.02 times NCCL's default.`,
 		Args: wantArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if root == "" {

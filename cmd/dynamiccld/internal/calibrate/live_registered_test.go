@@ -130,9 +130,9 @@ func TestLiveNothingRegistered(t *testing.T) {
 		args             []string
 		code, warnings   int
 	}{
-		{"2.28.9", "DYNAMICCL_NO_KERNELS=1", "where our own kernels are not", []string{"--buffers", "all"}, 0, 1},
+		{"2.28.9", "DYNAMICCL_NO_KERNELS=1", "DYNAMICCL_NO_KERNELS=1 leaves them out", []string{"--buffers", "all"}, 0, 1},
 		{"2.32.3", "", "has no windows: take 2.27 or newer, or plain buffers", []string{"--buffers", "registered", "--nccl-lib", ".cache/fakegpu/libnccl-2.27.so"}, 1, 0},
-		{"2.32.3", "DYNAMICCL_NO_KERNELS=1", "where our own kernels are not", []string{"--buffers", "registered"}, 1, 0},
+		{"2.32.3", "DYNAMICCL_NO_KERNELS=1", "DYNAMICCL_NO_KERNELS=1 leaves them out", []string{"--buffers", "registered"}, 1, 0},
 		{"2.32.3", "", "registered buffers on 2 nodes: NCCL's symmetric kernels are those of one NVLink domain", []string{"--buffers", "registered", "--nodes", "1,2"}, 2, 0},
 		{"2.32.3", "", "--collectives Broadcast: NCCL has nothing else for it on registered buffers", []string{"--buffers", "registered", "--collectives", "AllReduce,Broadcast"}, 2, 0},
 		{"2.32.3", "", "want one of plain, registered, all", []string{"--buffers", "other"}, 2, 0},

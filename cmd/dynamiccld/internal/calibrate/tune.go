@@ -79,7 +79,7 @@ type tuning struct {
 }
 
 // errNoKernels says why there is nothing to choose for AllToAll. Where anything else is calibrated it goes without saying.
-var errNoKernels = errors.New("the ranks have no kernels of ours, and NCCL asks nobody about it; `make kernels` builds them")
+var errNoKernels = errors.New("the ranks have no kernels of ours, and NCCL asks nobody about it; `make kernels` builds them, DYNAMICCL_NO_KERNELS=1 leaves them out")
 
 // errTime is no error: the time is up.
 var errTime = errors.New("the time is up")

@@ -16,7 +16,7 @@ func (s *Session) Apart() error {
 	if !slices.ContainsFunc(s.view.Ranks, func(r nccltuner.RankView) bool { return !r.Windows }) {
 		return nil
 	}
-	return errors.New("nobody tells calls on registered buffers apart where our own kernels are not: `make kernels` builds them, `dynamiccld doctor` " +
+	return errors.New("nobody tells calls on registered buffers apart where our own kernels are not: `make kernels` builds them, DYNAMICCL_NO_KERNELS=1 leaves them out, `dynamiccld doctor` " +
 		"says what else they want; or take plain buffers")
 }
 
