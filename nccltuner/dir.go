@@ -105,19 +105,10 @@ func checkDir(path string, st dirStatus, uid uint32) error {
 			path, userName(st.uid), userName(uid), DirVariable, ErrDirectory)
 	}
 	if st.perm&0o777 != 0o700 {
-		return fmt.Errorf("directory %s of %s has mode %04o, others could reach it; name one that nothing else uses, like %s%s: %w",
-			path, userName(uid), st.perm, filepath.Join(path, "dynamiccl"), OrChmod(path, path, st.perm&unix.S_ISVTX != 0), ErrDirectory)
+		return fmt.Errorf("directory %s of %s has mode %04o, others could reach it; name one that nothing else uses, like %[5]s, or, if this is it, chmod 0700 %[1]s: %[4]w",
+			path, userName(uid), st.perm, ErrDirectory, filepath.Join(path, "dynamiccl"))
 	}
 	return nil
-}
-
-// OrChmod is the remedy for a directory that others can reach, word on a command line, where it may be ours alone: "" for / and what lies in
-// it, and for one that everybody writes to, which would be closed to the whole machine.
-func OrChmod(path, word string, sticky bool) string {
-	if path = filepath.Clean(path); sticky || filepath.Dir(path) == "/" {
-		return ""
-	}
-	return ", or, if this is it, chmod 0700 " + word
 }
 
 // userName is for messages: the number always, the name when it is known.
