@@ -115,12 +115,14 @@ func (c Command) Run(caught <-chan os.Signal) End {
 		state, err := process.Wait()
 		ended <- waited{state, err}
 	}()
-	r := relay{caught, post()}
+	r := newRelay(caught)
 	defer func() { r.sentinel.relieve() }()
 	for {
 		select {
 		case s := <-caught:
 			r.handOn(s, process)
+		case s := <-r.died():
+			r.note(s)
 		case w := <-ended:
 			if w.err != nil {
 				return End{Code: 1, Err: fmt.Errorf("waiting for %s: %w", c.Args[0], w.err)}

@@ -9,8 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// window is how long after a signal it is decided whether the command has got it by itself.
+// window is how long after a signal it is decided whether the command has got it by itself; what ended a sentinel longer before a signal
+// has nothing to do with it.
 const window = 100 * time.Millisecond
+
+// mostAlone is how many sentinels may end without a signal to this process until no other is posted: something ends them as they come.
+const mostAlone = 8
 
 // sentinel tells signals to the whole process group from signals to this process alone, which Go does not: it is a process
 // of the group that does nothing, and a signal to the group ends it. The terminal's keys, kill(0) of timeout(1) and
@@ -18,7 +22,7 @@ const window = 100 * time.Millisecond
 type sentinel struct {
 	process *exec.Cmd
 	hold    *os.File            // it ends when this closes, hence also with us, however we end
-	died    chan syscall.Signal // gets what ended it
+	died    chan syscall.Signal // gets what ended it; 0: it ended by itself
 }
 
 // post starts one; nil where there is no cat(1).
@@ -59,25 +63,52 @@ func (s *sentinel) relieve() {
 type relay struct {
 	caught   <-chan os.Signal
 	sentinel *sentinel
+	alone    int // sentinels that ended since the last signal
+	got      map[syscall.Signal]time.Time
+}
+
+func newRelay(caught <-chan os.Signal) *relay {
+	return &relay{caught: caught, sentinel: post(), got: map[syscall.Signal]time.Time{}}
+}
+
+// died gets what ended the sentinel, for note; nil: there is none.
+func (r *relay) died() <-chan syscall.Signal {
+	if r.sentinel == nil {
+		return nil
+	}
+	return r.sentinel.died
+}
+
+// note remembers what ended the sentinel, and when, and posts another at once: who has ended that one alone takes it for no later signal.
+func (r *relay) note(s syscall.Signal) {
+	r.sentinel.hold.Close()
+	r.sentinel = nil
+	r.got[s] = time.Now()
+	if r.alone++; r.alone <= mostAlone {
+		r.sentinel = post()
+	}
 }
 
 // handOn gives the command a signal and all that come within the window, each once, but for those that the whole group
 // has got.
 func (r *relay) handOn(first os.Signal, process *os.Process) {
+	began := time.Now()
 	signals := []os.Signal{first}
-	for end := time.After(window); ; {
+	for end := time.After(window); end != nil; {
 		select {
 		case s := <-r.caught:
 			signals = append(signals, s)
-			continue
+		case s := <-r.died():
+			r.note(s)
 		case <-end:
+			end = nil
 		}
-		break
 	}
-	ended := r.groupGot()
+	r.alone = 0
+	got := r.groupGot(began)
 	sent := map[os.Signal]bool{unix.SIGPIPE: true} // our own: caught only so that it does not end us
 	for _, s := range signals {
-		if ended == s {
+		if got[s] {
 			return // and so did what came with it
 		}
 	}
@@ -89,19 +120,19 @@ func (r *relay) handOn(first os.Signal, process *os.Process) {
 	}
 }
 
-// groupGot is the signal that has ended the sentinel, and posts another; 0: none has.
-func (r *relay) groupGot() syscall.Signal {
-	if r.sentinel == nil {
-		return 0
-	}
+// groupGot are the signals that have ended sentinels since shortly before a signal came in.
+func (r *relay) groupGot(began time.Time) map[os.Signal]bool {
 	select {
-	case s := <-r.sentinel.died:
-		r.sentinel.hold.Close()
-		r.sentinel = post()
-		return s
+	case s := <-r.died():
+		r.note(s)
 	default:
-		return 0
 	}
+	got := map[os.Signal]bool{}
+	for s, at := range r.got {
+		got[s] = at.Sub(began) > -window
+	}
+	clear(r.got)
+	return got
 }
 
 // fromTerminal is the guess without a sentinel: a terminal sends its signals to the whole foreground group.

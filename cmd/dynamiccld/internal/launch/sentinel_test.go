@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -34,5 +35,62 @@ func TestStoppedSentinelKeepsNobody(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		_ = unix.Kill(pid, unix.SIGKILL)
 		t.Fatal("the run waits for its sentinel for ever")
+	}
+}
+
+// A sentinel that was ended alone is another's matter: a signal that comes later is the command's, and one that the group gets then is not
+// handed on.
+func TestSentinelEndedAlone(t *testing.T) {
+	for what, group := range map[string]bool{"a signal to run": false, "a signal to the group": true} {
+		process, err := os.StartProcess("/bin/sleep", []string{"sleep", "60"}, &os.ProcAttr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRelay(nil)
+		if r.sentinel == nil {
+			t.Fatal("no sentinel")
+		}
+		end := func() {
+			if err := r.sentinel.process.Process.Signal(unix.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		}
+		end()
+		r.note(<-r.died())
+		time.Sleep(window + 10*time.Millisecond)
+		if group {
+			end()
+		}
+		r.handOn(unix.SIGTERM, process)
+		handed := make(chan struct{})
+		go func() {
+			_, _ = process.Wait()
+			close(handed)
+		}()
+		select {
+		case <-handed:
+			if group {
+				t.Errorf("%s: the command got it a second time", what)
+			}
+		case <-time.After(500 * time.Millisecond):
+			if !group {
+				t.Errorf("%s: the command did not get it", what)
+			}
+		}
+		_ = process.Kill()
+		<-handed
+		r.sentinel.relieve()
+	}
+}
+
+// What ends every sentinel as it comes is not given one after the other for ever.
+func TestSentinelsThatDoNotLast(t *testing.T) {
+	r := newRelay(nil)
+	for n := 0; r.sentinel != nil; n++ {
+		if n > mostAlone {
+			t.Fatalf("%d were posted", n)
+		}
+		_ = r.sentinel.process.Process.Kill()
+		r.note(<-r.died())
 	}
 }
