@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -110,15 +111,21 @@ func (c Command) Run(caught <-chan os.Signal) End {
 		state *os.ProcessState
 		err   error
 	}
-	ended := make(chan waited, 1)
+	ended, stops := make(chan waited, 1), stopsOf(process)
 	go func() {
+		stops.watch()
 		state, err := process.Wait()
 		ended <- waited{state, err}
 	}()
 	r := newRelay(caught)
 	defer func() { r.sentinel.relieve() }()
+	var still <-chan time.Time
 	for {
 		select {
+		case <-stops.told:
+			still = time.After(goneOn)
+		case <-still:
+			stops.follow()
 		case s := <-caught:
 			r.handOn(s, process)
 		case s := <-r.died():
