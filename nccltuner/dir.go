@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -105,10 +106,27 @@ func checkDir(path string, st dirStatus, uid uint32) error {
 			path, userName(st.uid), userName(uid), DirVariable, ErrDirectory)
 	}
 	if st.perm&0o777 != 0o700 {
-		return fmt.Errorf("directory %s of %s has mode %04o, others could reach it; name one that nothing else uses, like %[5]s, or, if this is it, chmod 0700 %[1]s: %[4]w",
-			path, userName(uid), st.perm, ErrDirectory, filepath.Join(path, "dynamiccl"))
+		orClose := ""
+		if MayBeClosed(path) {
+			orClose = ", or, if this is it, chmod 0700 " + path
+		}
+		return fmt.Errorf("directory %s of %s has mode %04o, others could reach it; name one that nothing else uses, like %s%s: %w",
+			path, userName(uid), st.perm, filepath.Join(path, "dynamiccl"), orClose, ErrDirectory)
 	}
 	return nil
+}
+
+// MayBeClosed says that nobody else seems to need a directory, so that it may be closed to others: not the root, nor one that all may make
+// files in, nor one with anything in it but what daemon and ranks make.
+func MayBeClosed(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&fs.ModeSticky != 0 || filepath.Clean(path) == "/" {
+		return false
+	}
+	entries, err := os.ReadDir(path)
+	return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return !ours([]byte(e.Name())) && !OfRanks(e.Name())
+	})
 }
 
 // userName is for messages: the number always, the name when it is known.

@@ -106,6 +106,41 @@ func TestOpenDirRefuses(t *testing.T) {
 	}
 }
 
+// Nobody is told to close what others need: the root, what all may make files in, and what has others' files.
+func TestDirThatIsNotToBeClosed(t *testing.T) {
+	base := t.TempDir()
+	for name, tc := range map[string]struct {
+		file   string
+		mode   os.FileMode
+		closed bool
+	}{
+		"empty":  {"", 0o755, true},
+		"daemon": {DaemonLogName, 0o755, true},
+		"ring":   {"ring-3-4.shm", 0o755, true},
+		"sticky": {"", 0o777 | os.ModeSticky, false},
+		"etc":    {"passwd", 0o755, false},
+	} {
+		path := filepath.Join(base, name)
+		err := os.Mkdir(path, 0o700)
+		if err == nil && tc.file != "" {
+			err = os.WriteFile(filepath.Join(path, tc.file), nil, 0o600)
+		}
+		if err == nil {
+			err = os.Chmod(path, tc.mode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = OpenDir(path)
+		if !errors.Is(err, ErrDirectory) || !strings.Contains(err.Error(), "name one that nothing else uses") || strings.Contains(err.Error(), "chmod") != tc.closed {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if MayBeClosed("/") {
+		t.Error("the root may be closed")
+	}
+}
+
 // Where this user may make nothing there is nothing to be removed.
 func TestOpenDirWithoutPermission(t *testing.T) {
 	base := t.TempDir()

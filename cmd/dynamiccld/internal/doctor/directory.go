@@ -64,7 +64,7 @@ func checkDirectory(r *Report, h Host, _ map[string]setting) bool {
 		}
 		r.fail(check, fmt.Sprintf("%s belongs to uid %d and this is uid %d: ranks of yours refuse it", h.Dir, owner, h.EUID), "run ranks, daemon and doctor as one user, or "+remedyOther)
 	case info.Mode().Perm() != 0o700:
-		r.fail(check, fmt.Sprintf("%s has mode %04o: ranks refuse it, others could plant files there", h.Dir, info.Mode().Perm()), "name one that nothing else uses with DYNAMICCL_DIR, or, if this is it, chmod 0700 "+units.Word(h.Dir))
+		r.fail(check, fmt.Sprintf("%s has mode %04o: ranks refuse it, others could plant files there", h.Dir, info.Mode().Perm()), remedyOpen(h.Dir))
 	case !mayMake(filepath.Join(h.Dir, "file")):
 		r.fail(check, h.Dir+" cannot be written: ranks can make no files there and run plain NCCL", "mount its file system writable, or "+remedyOther)
 		return true
@@ -74,6 +74,15 @@ func checkDirectory(r *Report, h Host, _ map[string]setting) bool {
 		return true
 	}
 	return false
+}
+
+// remedyOpen is for a directory that others could reach.
+func remedyOpen(dir string) string {
+	const other = "name one that nothing else uses with DYNAMICCL_DIR"
+	if !nccltuner.MayBeClosed(dir) {
+		return other
+	}
+	return other + ", or, if this is it, chmod 0700 " + units.Word(dir)
 }
 
 // mayMake reports whether this user may make what is missing, with the folders above it.

@@ -254,3 +254,12 @@ func TestDoctorChangesNothing(t *testing.T) {
 		t.Errorf("before\n%s\nafter\n%s", before, without)
 	}
 }
+
+// Nobody is told to close a directory that others need.
+func TestRemedyForAnOpenDirectory(t *testing.T) {
+	for dir, closed := range map[string]bool{t.TempDir(): true, "/": false, "/etc": false} {
+		if got := remedyOpen(dir); strings.Contains(got, "chmod") != closed || !strings.Contains(got, "nothing else uses") {
+			t.Errorf("%s: %s", dir, got)
+		}
+	}
+}
