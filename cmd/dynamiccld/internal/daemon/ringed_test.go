@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"dynamiccl/nccltuner"
+	"dynamiccl/state"
 )
 
 // What was dropped is a counter: it does not fall where a ring with a torn head is given up, nor counts twice once its file is gone.
@@ -35,4 +36,20 @@ func TestCountersOfARingThatIsGivenUpStay(t *testing.T) {
 	}
 	d.scan()
 	counts("gone", 0)
+}
+
+// A process without a ring is named once it has had none for a while, and still where it has left before those that have one: a run asks in
+// the end.
+func TestRinglessProcessThatLeft(t *testing.T) {
+	var r ringed
+	rank := []nccltuner.RankView{{Process: nccltuner.Process{PID: 3, StartTime: 4}}}
+	for _, tc := range []struct {
+		now   state.Ns
+		ranks []nccltuner.RankView
+		want  uint32
+	}{{5e9, rank, 0}, {5e9 + ringGrace/2, nil, 0}, {6e9, rank, 0}, {6e9 + ringGrace, rank, 3}, {9e9, nil, 3}, {9e9, []nccltuner.RankView{{}}, 3}} {
+		if got := r.missing(tc.now, tc.ranks, nil); got != tc.want {
+			t.Errorf("after %d ns, %d ranks: process %d, want %d", tc.now, len(tc.ranks), got, tc.want)
+		}
+	}
 }
