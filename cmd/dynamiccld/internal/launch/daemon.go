@@ -121,6 +121,7 @@ func (d *Daemon) join(ctx context.Context, within time.Duration) (err error) {
 func (d *Daemon) get(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
+	late := d.Late
 	d.Late = nil
 	err := d.find(ctx)
 	if who, held := control.Holder(d.host.Dir); held && who.Elsewhere {
@@ -136,6 +137,9 @@ func (d *Daemon) get(ctx context.Context) error {
 			d.Status.PID = silent.PID
 		}
 		return nil
+	}
+	if errors.Is(err, context.Canceled) && !d.Started {
+		d.Late = late // the command has ended meanwhile, and there has been none until then
 	}
 	d.lease.Release()
 	d.lease = nil

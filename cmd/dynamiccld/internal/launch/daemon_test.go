@@ -90,6 +90,32 @@ func TestDaemonThatStartsSlowly(t *testing.T) {
 	}
 }
 
+// A command that ends while its daemon is still waited for had none, which is what the end of its run says.
+func TestCommandThatEndsBeforeItsDaemonIsThere(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	if err := unix.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	starting, err := lease.Starting(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer starting.Release()
+	d, err := Need(t.Context(), Host{Dir: dir, Executable: "/bin/false"})
+	if err != nil || d.Late == nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), startWithin)
+	defer cancel()
+	time.AfterFunc(200*time.Millisecond, cancel)
+	if err := d.Await(ctx); !errors.Is(err, context.Canceled) || d.Late == nil {
+		t.Errorf("%v, late: %v", err, d.Late)
+	}
+	if !d.End(t.Context(), true) {
+		t.Error("its end waits for a daemon")
+	}
+}
+
 // A daemon that another run had started belongs to process 1 once that has ended, which in many containers asks no child how it ended:
 // the daemon has ended all the same, and nobody waits for its number.
 func TestDaemonThatNobodyAskedHasEnded(t *testing.T) {
