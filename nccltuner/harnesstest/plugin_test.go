@@ -154,26 +154,32 @@ func TestPluginChurnLeaksNothing(t *testing.T) {
 		{"--spawn", "100", [2]int{few, many}},
 		{"--threads=8", "20", [2]int{few, many}},
 	} {
-		var at [2]summary
-		for i, n := range c.counts {
-			env, dir := pluginEnv(t)
-			r := mustRun(t, env, c.how, "--table", table, "--churn", fmt.Sprint(n), "--comms", c.comms, "--churn-calls", "2", "--summary", "--require-plugin")
-			at[i] = summary{ProcessFds: 1 << 30, ProcessMaps: 1 << 30, ProcessRssKiB: 1 << 30}
-			for _, s := range summaries(t, r, "run") {
-				if s.Comms != uint64(n) {
-					t.Fatalf("%+v: %d communicators, want %d", c, s.Comms, n)
+		grown := func() (at [2]summary, leaks bool) {
+			for i, n := range c.counts {
+				env, dir := pluginEnv(t)
+				r := mustRun(t, env, c.how, "--table", table, "--churn", fmt.Sprint(n), "--comms", c.comms, "--churn-calls", "2", "--summary", "--require-plugin")
+				at[i] = summary{ProcessFds: 1 << 30, ProcessMaps: 1 << 30, ProcessRssKiB: 1 << 30}
+				for _, s := range summaries(t, r, "run") {
+					if s.Comms != uint64(n) {
+						t.Fatalf("%+v: %d communicators, want %d", c, s.Comms, n)
+					}
+					// The least over ranks: that of the last thread of a process, when the others are gone.
+					at[i].ProcessFds = min(at[i].ProcessFds, s.ProcessFds)
+					at[i].ProcessMaps = min(at[i].ProcessMaps, s.ProcessMaps)
+					at[i].ProcessRssKiB = min(at[i].ProcessRssKiB, s.ProcessRssKiB)
 				}
-				// The least over ranks: that of the last thread of a process, when the others are gone.
-				at[i].ProcessFds = min(at[i].ProcessFds, s.ProcessFds)
-				at[i].ProcessMaps = min(at[i].ProcessMaps, s.ProcessMaps)
-				at[i].ProcessRssKiB = min(at[i].ProcessRssKiB, s.ProcessRssKiB)
+				if files := leftovers(t, dir, "*.shm"); len(files) != 0 {
+					t.Errorf("%+v: left behind %v", c, files)
+				}
 			}
-			if files := leftovers(t, dir, "*.shm"); len(files) != 0 {
-				t.Errorf("%+v: left behind %v", c, files)
-			}
+			// Stacks and arenas of threads vary by less than this; a leak of one page or mapping a communicator is more.
+			return at, at[1].ProcessFds > at[0].ProcessFds+1 || at[1].ProcessMaps > at[0].ProcessMaps+16 || at[1].ProcessRssKiB > at[0].ProcessRssKiB+1536
 		}
-		// Stacks and arenas of threads vary by less than this; a leak of one page or mapping a communicator is more.
-		if at[1].ProcessFds > at[0].ProcessFds+1 || at[1].ProcessMaps > at[0].ProcessMaps+16 || at[1].ProcessRssKiB > at[0].ProcessRssKiB+1536 {
+		at, leaks := grown()
+		if leaks { // beside other tests arenas have grown by 12 KiB more, once; a leak is there every time
+			at, leaks = grown()
+		}
+		if leaks {
 			t.Errorf("%s with %s at once: after %v communicators %+v", c.how, c.comms, c.counts, at)
 		}
 	}
