@@ -107,13 +107,12 @@ func (c *Core) newBucket(m *comm, b state.Bucket, allowed []actions.Action, diff
 	}
 	rng := rand.New(rand.NewPCG(c.cfg.Seed^uint64(m.Comm), uint64(b.Collective)<<8|uint64(b.Log2Bytes)))
 	prior, inForce := m.fittingPrior(b), m.fitting(b, m.InForce[b])
-	stored := m.prior(b)
-	keeps := c.cfg.Observe && stored != nil && stored.Calls > 0 && stored.Action != actions.Default
-	if keeps {
-		prior = nil
-	}
+	keeps := false
 	if c.cfg.Observe {
 		inForce = actions.Default
+		if stored := m.prior(b); stored != nil && stored.Calls > 0 && stored.Action != actions.Default {
+			prior, keeps = nil, true
+		}
 	}
 	made := newBucket(b, m.without(b, &quiet, allowed), differ, c.cfg.NewLearner, c.design, c.cfg.Guard, state.Topology{Shape: m.Shape, NICs: m.NICs}, m.peers, prior, inForce, rng)
 	made.keeps = keeps
@@ -325,7 +324,7 @@ func (b *bucket) learned(base actions.Action) (l Learned, ok bool) {
 	if len(evidence) == 0 || evidence[0].Action != actions.Default {
 		return l, false // without the default's cost nothing can be said of a choice
 	}
-	if len(b.set) < 2 {
+	if len(b.set) < 2 || b.keeps {
 		return l, false // nothing could be chosen: what the store knows of this bucket from other runs stays
 	}
 	l = Learned{Key: Key{Bucket: b.Bucket}, Action: base, Calls: b.calls, SinceNs: b.sinceNs, Diagnosis: b.diagnosis, DiagnosisNs: b.diagNs,

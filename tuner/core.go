@@ -263,7 +263,7 @@ const learnEvery = 10_000
 
 func (c *Core) learned(m *comm, b *bucket) {
 	l, ok := b.learned(b.entry.Base)
-	if b.differ || !ok || b.keeps || c.cfg.Reward == RewardExposed {
+	if b.differ || !ok || c.cfg.Reward == RewardExposed {
 		return // what a call adds to a step is that program's and no other's
 	}
 	b.learnedAt, b.diagUntold = b.calls, false

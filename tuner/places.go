@@ -176,7 +176,7 @@ func (c *Core) refit(m *comm, old *bucket, set []actions.Action) *bucket {
 	waits := func(a actions.Action) bool {
 		return base == actions.Default && !slices.Contains(old.set, sameIn(old.set, m.fitting(old.Bucket, a)))
 	}
-	if l, ok := old.learned(base); ok && !old.keeps {
+	if l, ok := old.learned(base); ok {
 		l.Evidence = withEarlier(l, stored)
 		switch {
 		case stored == nil, stored.refusesOnly():
