@@ -73,45 +73,33 @@ func open(path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = verifyFile(file, o)
-	if errors.Is(err, ErrCorrupt) && o.ReplaceCorrupt && !o.ReadOnly {
-		// Still locked: nobody else can take the file for good, or move it as well.
-		if s.stats.MovedTo, err = moveAside(path, err); err == nil {
-			file.Close()
-			if file, err = lockFile(path, o); err != nil {
-				return nil, err
-			}
-			err = verifyFile(file, o)
-		}
-	}
-	if err != nil {
-		file.Close()
-		return nil, err
+	if err := verifyFile(file, o); err != nil {
+		return replace(path, o, err, file.Close)
 	}
 	if err := s.openBolt(file); err != nil {
 		return nil, err
 	}
 	found, err := s.readSchema()
-	if errors.Is(err, ErrCorrupt) && o.ReplaceCorrupt && !o.ReadOnly {
-		return s.replace(err)
-	}
-	if err == nil {
-		err = s.migrate(found)
-	}
 	if err != nil {
+		return replace(path, o, err, s.Close)
+	}
+	if err := s.migrate(found); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// replace moves a file aside that bbolt reads well and that is no store of any version, and begins a new one.
-func (s *Store) replace(reason error) (*Store, error) {
-	aside, err := moveAside(s.path, reason) // still locked
-	if err := errors.Join(err, s.Close()); err != nil {
+// replace moves a corrupt file aside, and begins a new one, where that is wanted; unlock closes it. Any other error, and elsewhere, it gives back.
+func replace(path string, o Options, reason error, unlock func() error) (*Store, error) {
+	if !errors.Is(reason, ErrCorrupt) || !o.ReplaceCorrupt || o.ReadOnly {
+		return nil, errors.Join(reason, unlock())
+	}
+	aside, err := moveAside(path, reason) // still locked: nobody else can take the file for good, or move it as well
+	if err := errors.Join(err, unlock()); err != nil {
 		return nil, err
 	}
 	// Whoever had it moved as well in between is bounded by the number of copies.
-	fresh, err := open(s.path, s.options)
+	fresh, err := open(path, o)
 	if err != nil {
 		return nil, err
 	}
