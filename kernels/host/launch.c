@@ -359,7 +359,8 @@ bool dyn_lsa_gave_up(struct dyn_lsa *lsa) {
 }
 
 bool dyn_lsa_missed(struct dyn_lsa *lsa) {
-  bool looks = !atomic_load(&lsa->missed) && dyn_words_there(lsa), overGin = looks && dyn_gin_check(lsa);
+  bool says = dyn_lsa_stopped(lsa) || lsa->gin != NULL; /* else no kernel has left word, and the system is not asked: programs ask on end */
+  bool looks = says && !atomic_load(&lsa->missed) && dyn_words_there(lsa), overGin = looks && dyn_gin_check(lsa);
   if (looks && dyn_lsa_stopped(lsa) &&
       (__atomic_load_n((uint32_t *)lsa->scratch->words, __ATOMIC_ACQUIRE) & DYN_STOP_MISSED || dyn_gin_missed(lsa)))
     atomic_store(&lsa->missed, true);

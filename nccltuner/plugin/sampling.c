@@ -40,7 +40,8 @@ void dyn_sampling_update(struct dyn_member *member) {
   if (!ring) return;
   uint64_t heartbeat = __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED);
   if (heartbeat != comm->seenHeartbeat) dyn_heartbeat_start(member);
-  uint32_t every = comm->plan.version ? comm->plan.sampleEvery : 1;
+  /* Before a daemon has asked for anything nobody would hear of it. */
+  uint32_t every = comm->plan.version ? comm->plan.sampleEvery : __atomic_load_n(&ring->wantMask, __ATOMIC_RELAXED) != 0;
   int before = comm->sampling;
   dyn_sampling_set(member, dyn_epoch_sampled(comm->epoch, every) && !member->broken);
   if (!before) comm->windowSeq = comm->seq;

@@ -99,18 +99,15 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
       struct dyn_request request = REQUEST(FUNC, SEND, RECV, OP, ROOT, HOW, NAME); \
       return run_other(&request, KEY(FUNC)); \
     } \
-    if (no_kernels() || dyn_is_lone(comm)) { \
-      ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)FIND(NAME); \
-      if (real == NULL) return DYN_SYSTEM_ERROR; \
-      if (dyn_is_lone(comm)) return real(__VA_ARGS__); \
-      struct dyn_passage passage; \
-      dyn_passage_enter(&passage, stream, comm, KEY(FUNC)); \
-      ncclResult_t result = real(__VA_ARGS__); \
-      dyn_passage_leave(&passage, result); \
-      return result; \
-    } \
-    struct dyn_request request = REQUEST(FUNC, SEND, RECV, OP, ROOT, HOW, NAME); \
-    return run_single(&request, KEY(FUNC)); \
+    ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)FIND(NAME); \
+    if (real == NULL) return DYN_SYSTEM_ERROR; \
+    if (dyn_is_lone(comm)) return real(__VA_ARGS__); \
+    struct dyn_passage passage; \
+    dyn_passage_enter(&passage, stream, comm, KEY(FUNC)); \
+    ncclResult_t result; \
+    if (no_kernels() || !run_ours(&(struct dyn_request)REQUEST(FUNC, SEND, RECV, OP, ROOT, HOW, NAME), &result)) result = real(__VA_ARGS__); \
+    dyn_passage_leave(&passage, result); \
+    return result; \
   }
 
 /* Before a call of caller's. A rank that never asks whether a group is over has it over all the same, as the others have: NCCL refuses a call
@@ -131,14 +128,7 @@ static inline bool is_single(size_t count) { return dyn_this_call()->depth == 0 
 /* In this process, so there is nothing to ask: as in most jobs over several hosts. */
 static inline bool no_kernels(void) { return atomic_load_explicit(&dynamiccl_preload.bounds, memory_order_acquire) == 0; }
 
-DYN_HOT static ncclResult_t run_single(const struct dyn_request *request, uint64_t key) {
-  struct dyn_passage passage;
-  dyn_passage_enter(&passage, request->work.stream, request->comm, key);
-  ncclResult_t result;
-  if (!dyn_device_run(request, dyn_this_call()->captured, &result)) result = request->forward(request);
-  dyn_passage_leave(&passage, result);
-  return result;
-}
+static inline bool run_ours(const struct dyn_request *request, ncclResult_t *result) { return dyn_device_run(request, dyn_this_call()->captured, result); }
 
 static ncclResult_t run_other(const struct dyn_request *request, uint64_t key) {
   if (DYN_RARELY(dyn_this_call()->depth > 0)) return dyn_forward(request, key); /* NCCL calls itself */

@@ -264,6 +264,21 @@ static void asked_of_nccl(void) {
   CHECK(rig_mask == 0);
 }
 
+/* No daemon has come yet: behind the first epoch nothing is sampled, until one has. */
+static void unheard(void) {
+  struct member_rig m = join(1, 1);
+  uint32_t want = m.profiler.process->ring->wantMask;
+  __atomic_store_n(&m.profiler.process->ring->wantMask, 0, __ATOMIC_RELAXED);
+  for (int i = 0; i < 3 * DYN_EPOCH_CALLS; i++) {
+    all_reduce(&m, TIMED);
+    CHECK(m.comm->sampling == (i < DYN_EPOCH_CALLS), "call %d", i);
+  }
+  __atomic_store_n(&m.profiler.process->ring->wantMask, want, __ATOMIC_RELAXED);
+  for (int i = 0; i < DYN_EPOCH_CALLS + 1; i++) all_reduce(&m, TIMED);
+  CHECK(m.comm->sampling, "every epoch, until there is a plan");
+  leave(&m);
+}
+
 /* Nobody wants times, or lives. */
 static void not_wanted(void) {
   struct member_rig m = join(1, 1);
@@ -369,6 +384,7 @@ int main(void) {
   run(trials_behind_others, "trials behind others");
   run(trials_of_nobody, "trials of nobody");
   run(asked_of_nccl, "asked of NCCL");
+  run(unheard, "unheard");
   run(not_wanted, "not wanted");
   run(past, "past");
   run(excluded, "excluded");

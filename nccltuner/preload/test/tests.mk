@@ -62,7 +62,7 @@ $(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_e
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
 $(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/meeting.h test/lsa_steps.h test/lsa_ring.h test/norm_steps.h test/late_steps.h test/abort_steps.h test/end_steps.h test/revoke_steps.h test/fork_steps.h test/domain_steps.h test/group_steps.h test/broadcast_steps.h test/average_steps.h test/config_steps.h test/children.h test/child_steps.h test/fake.h $(HEADERS) | $(T)
-	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl -lm
+	@echo "cc $@"; $(CC) $(CFLAGS) -rdynamic -o $@ $< -pthread -ldl -lm
 
 HOST_OBJECTS := $(filter $(BUILD)/host/% $(BUILD)/glibc.o,$(OBJECTS))
 $(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_states.h test/gin_trips.h test/gin_captured.h test/gin_lanes.h test/gin_late.h test/gin_asked.h test/gin_expected.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/gin_contexts.h test/exchange.h test/meeting.h $(HOST_OBJECTS) $(HEADERS) | $(T)
