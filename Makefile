@@ -125,7 +125,7 @@ aarch64-test: ## daemon, plugin and preload library for aarch64, under qemu: wha
 GPU_KERNELS := $(if $(filter 1,$(DYNAMICCL_NO_KERNELS)),,kernels $(if $(filter 1,$(GIN)),carrier))
 
 # Building takes minutes, and is not begun in vain.
-GPUS_THERE = @command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+GPUS_THERE = @. kernels/bench/usage.sh; gpus_there
 
 .PHONY: gpu-test
 gpu-test: ## real NCCL on the GPUs of this machine; results in docs/figures/
@@ -157,7 +157,9 @@ gpu-stress: ## ten minutes of a random mix on the GPUs of this machine, the daem
 	nccltuner/gputest/stress.sh 600
 
 .PHONY: gpu-sweep
-gpu-sweep: all ## tables of real NCCL on the GPUs of this machine, and the noise of single calls, into .cache/sweep (minutes)
+gpu-sweep: ## tables of real NCCL on the GPUs of this machine, and the noise of single calls, into .cache/sweep (minutes)
+	$(GPUS_THERE)
+	@$(MAKE) --no-print-directory all
 	mkdir -p .cache/sweep
 	cd .cache/sweep && export NCCL_NVLS_ENABLE=0 && sweep=$(CURDIR)/bin/dynamiccld && nodes=$$(nvidia-smi -L | wc -l) && \
 	$$sweep sweep && $$sweep sweep --nodes $$nodes --rounds 3 --budget 60ms && for calls in graph stream; do \
@@ -165,9 +167,13 @@ gpu-sweep: all ## tables of real NCCL on the GPUs of this machine, and the noise
 	--choices ring/ll/8,ring/ll128/16 --out noise-$$calls.csv || exit 1; done
 
 .PHONY: gpu-bench
-gpu-bench: all ## the kernels as gpu-kernels has them, and unmodified programs with and without DynamICCL, on the GPUs of this machine (an hour and a half); NCCL_TESTS=DIR or NCCL_TESTS_BUILT=DIR: nccl-tests too
+gpu-bench: ## the kernels as gpu-kernels has them, and unmodified programs with and without DynamICCL, on the GPUs of this machine (an hour and a half); NCCL_TESTS=DIR or NCCL_TESTS_BUILT=DIR: nccl-tests too
+	$(GPUS_THERE)
+	@$(MAKE) --no-print-directory all
 	failed=0; kernels/bench/run.sh || failed=1; nccltuner/gputest/live.sh || failed=1; for p in fallbacks torch fused decode kill ddp overlap $$([ -z "$${NCCL_TESTS:-}$${NCCL_TESTS_BUILT:-}" ] || echo nccltests); do nccltuner/gputest/program_$$p.sh docs/figures/programs-$$(date -u +%F).jsonl || failed=1; done; exit $$failed
 
 .PHONY: gpu-bench-all
-gpu-bench-all: all carrier kernels ## what gpu-bench leaves out: links, samples against events, other steps and programs, GIN over the carrier (an hour and a half); ONLY="samples links": some of them
+gpu-bench-all: ## what gpu-bench leaves out: links, samples against events, other steps and programs, GIN over the carrier (an hour and a half); ONLY="samples links": some of them
+	$(GPUS_THERE)
+	@$(MAKE) --no-print-directory all carrier kernels
 	nccltuner/gputest/all.sh

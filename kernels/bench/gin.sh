@@ -21,7 +21,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-$(date -u +%F).jsonl}
 shift $(($# > 0))
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+gpus_there
 . kernels/bench/gin_program.sh
 find_nccl
 gpus=$(nvidia-smi -L | wc -l)

@@ -11,7 +11,7 @@
 set -euo pipefail
 . "$(dirname "$0")/usage.sh"
 cd "$(dirname "$0")/../.."
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+gpus_there
 out=${1:-/dev/null}
 [ -n "${NCCL_LIB:-}" ] || NCCL_LIB=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')/lib/libnccl.so.2
 tmp=$(mktemp -d)

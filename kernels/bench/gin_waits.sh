@@ -10,7 +10,7 @@ set -euo pipefail
 . "$(dirname "$0")/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gin-waits-$(date -u +%F).jsonl}
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+gpus_there
 . kernels/bench/gin_program.sh
 find_nccl
 tmp=$(mktemp -d)

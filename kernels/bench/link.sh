@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-link-$(date -u +%F).jsonl}
 shift $(($# > 0))
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+gpus_there
 if [ -z "${LINK:-}" ]; then
   make -s -C kernels link ${NVCC:+NVCC="$NVCC"}
   LINK=.cache/kernels/link

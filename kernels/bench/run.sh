@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-kernels-$(date -u +%F).jsonl}
 shift $(($# > 0))
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+gpus_there
 home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') ||
   { echo "NCCL is not here: pip install nvidia-nccl-cu13 (PyTorch brings it)" >&2; exit 2; }
 gpus=$(nvidia-smi -L | wc -l)

@@ -1,4 +1,4 @@
-# Sourced by scripts whose first argument is a file or a number: --help says what stands at their top, and no other option is taken for a file.
+# Sourced by scripts for machines with GPUs, whose first argument is a file or a number: --help says what stands at their top, and no other option is taken for a file.
 case ${1:-} in
   -h | --help)
     sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"
@@ -9,3 +9,11 @@ case ${1:-} in
     exit 2
     ;;
 esac
+
+# What must be there, before anything is built or written: a row of a run that failed stays in the results.
+gpus_there() {
+  command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+}
+torchrun_there() {
+  command -v torchrun >/dev/null || { echo "torchrun is not here: this needs PyTorch" >&2; exit 2; }
+}

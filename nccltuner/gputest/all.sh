@@ -10,7 +10,7 @@ set -uo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 folder=${1:-docs/figures}
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+gpus_there
 mkdir -p "$folder"
 date=$(date -u +%F) gpus=$(nvidia-smi -L | wc -l) here=nccltuner/gputest failed=()
 each() { # NAME COMMAND...

@@ -7,7 +7,7 @@
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+gpus_there
 out=${1:-docs/figures/gpu-asked-$(date -u +%F).jsonl}
 tmp=$(mktemp -d /tmp/dyn-asked.XXXXXX)
 trap 'rm -rf "$tmp"' EXIT

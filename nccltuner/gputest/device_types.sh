@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-device-types-$(date -u +%F).jsonl}
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+gpus_there
 mkdir -p "$(dirname "$out")"
 lib=${NCCL_LIB:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')/lib/libnccl.so.2}
 [ -e "$lib" ] || { echo "NCCL_LIB=$lib is not there" >&2; exit 2; }

@@ -9,7 +9,7 @@ set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-gaps-$(date -u +%F).jsonl}
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with an NVIDIA GPU" >&2; exit 2; }
+gpus_there
 tmp=$(mktemp -d /tmp/dyn-gaps.XXXXXX)
 trap 'rm -rf "$tmp"' EXIT
 program=${GAPS:-$tmp/gaps}

@@ -1,7 +1,7 @@
 # What scripts have in common that run `dynamiccld bench` over the carrier while its faults change. Sourced from the tree's root;
 # leaves arms and more, options of bench, and tmp; fault LINE... says what is in force; arm_dir, with bench the number of bench's process, where to ask its daemon. out: the file of results; GIN_TYPE: of which
 # type GIN is with NCCL 2.30.5 and later (kernels/bench/carrier.sh).
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+gpus_there
 [ -e lib/libnccl-net-dynamiccl-carrier.so ] && [ -e lib/dynamiccl-gin.fatbin ] || { echo "lib/ has no carrier or no kernels: run make all carrier kernels first" >&2; exit 2; }
 if [ -z "${NCCL_LIB:-}" ]; then
   home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') ||

@@ -15,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-bench-$(date -u +%F).jsonl}
 time=${TIME:-45}
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+gpus_there
 [ -x bin/dynamiccld ] || { echo "bin/ is empty: run make first" >&2; exit 2; }
 mkdir -p "$(dirname "$out")"
 export NCCL_NVLS_ENABLE=${NCCL_NVLS_ENABLE:-0} NCCL_IB_DISABLE=${NCCL_IB_DISABLE:-1}

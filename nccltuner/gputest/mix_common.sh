@@ -16,7 +16,7 @@ plugin=$root/lib/libnccl-tuner-dynamiccl.so
 [ -x "$root/bin/dynamiccld" ] && [ -e "$plugin" ] || unfit "bin/ or lib/ is empty: run make first"
 . "$here/kernels_there.sh"
 kernels_there dynamiccl-kernels.fatbin
-command -v nvidia-smi >/dev/null || unfit "nvidia-smi is not here: this needs a machine with NVIDIA GPUs"
+gpus_there
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 ranks=${RANKS:-$gpus}
 [ "$ranks" -le "$gpus" ] || [ "${MPS:-}" = 1 ] || unfit "RANKS=$ranks, and there are $gpus GPUs: MPS=1 has ranks share them"

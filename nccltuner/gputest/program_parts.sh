@@ -8,7 +8,7 @@
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
-[ -n "${GPUS:-}" ] || command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+[ -n "${GPUS:-}" ] || gpus_there
 GPUS=${GPUS:-2}
 program=${PROGRAM:-ddp}
 . nccltuner/gputest/program_transport.sh

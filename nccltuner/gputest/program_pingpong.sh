@@ -7,7 +7,7 @@
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
-[ -n "${GPUS:-}" ] || command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+[ -n "${GPUS:-}" ] || gpus_there
 GPUS=${GPUS:-$([ "${MPS:-}" = 1 ] && echo 1 || echo 2)} RANKS=2 NODES=2
 . nccltuner/gputest/program_transport.sh
 torchrun_there

@@ -259,7 +259,7 @@ echo '{{"program": "fake", "median_us": 10, "nccl": "2.28.9"}}'""")
         os.remove(self.path("tools/torchrun"))
         if shutil.which("torchrun"):
             self.skipTest("torchrun is here")
-        for name in "ddp", "overlap", "parts", "pingpong", "fallbacks":
+        for name in "torch", "decode", "fused", "ddp", "overlap", "parts", "pingpong", "fallbacks":
             done = self.start(f"program_{name}.sh", self.path("out"))
             self.assertEqual((done.returncode, done.stderr), (2, "torchrun is not here: this needs PyTorch\n"), name)
             self.assertFalse(os.path.exists(self.path("out")), name)

@@ -11,7 +11,8 @@ cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/programs-$(date -u +%F).jsonl}
 mkdir -p "$(dirname "$out")"
 . nccltuner/gputest/program_store.sh
-[ -n "${GPUS:-}" ] || command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
+[ -n "${GPUS:-}" ] || gpus_there
+torchrun_there
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 OMP_NUM_THREADS=1
 tmp=$(mktemp -d /tmp/dyn-torch.XXXXXX)

@@ -3,12 +3,7 @@
 # share the GPUs under CUDA's multi-process service, and all of them compute on them: over sockets each is a node of its own, over nvlink they are
 # of one, which takes NCCL 2.30 or newer.
 . kernels/bench/mps.sh
-[ -n "${GPUS:-}" ] || command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
-# Unless ranks are started in another way, before anything is written: a row of a run that failed stays in the results.
-torchrun_there() {
-  command -v torchrun >/dev/null || { echo "torchrun is not here: this needs PyTorch" >&2; exit 2; }
-}
-
+[ -n "${GPUS:-}" ] || gpus_there
 gpus=${GPUS:-$(nvidia-smi -L | wc -l)}
 shared=$(mktemp -d)
 trap 'mps_end; rm -rf "$shared"' EXIT

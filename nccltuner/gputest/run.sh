@@ -4,8 +4,8 @@
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
-command -v nvidia-smi >/dev/null || { echo "nvidia-smi is not here: this needs a machine with NVIDIA GPUs" >&2; exit 2; }
-command -v torchrun >/dev/null || { echo "torchrun is not here: this needs PyTorch" >&2; exit 2; }
+gpus_there
+torchrun_there
 root=$PWD
 . nccltuner/gputest/kernels_there.sh
 kernels_there dynamiccl-kernels.fatbin
