@@ -2,7 +2,7 @@
 find_nccl() { # into NCCL_LIB, unless it is named
   [ -z "${NCCL_LIB:-}" ] || return 0
   local home
-  home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') || { echo "NCCL is not here: pip install nvidia-nccl-cu13==2.28.9" >&2; exit 2; }
+  home=$(nccl_home)
   NCCL_LIB=$home/lib/libnccl.so.2
 }
 gin_program() { # FOLDER: gets libnccl.so.2 of NCCL_LIB, alone, which the program that is in GIN then finds

@@ -13,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 gpus_there
 out=${1:-/dev/null}
-[ -n "${NCCL_LIB:-}" ] || NCCL_LIB=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')/lib/libnccl.so.2
+[ -n "${NCCL_LIB:-}" ] || NCCL_LIB=$(nccl_home)/lib/libnccl.so.2
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 ln -s "$(realpath "$NCCL_LIB")" "$tmp/libnccl.so.2"

@@ -13,8 +13,7 @@ cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-kernels-$(date -u +%F).jsonl}
 shift $(($# > 0))
 gpus_there
-home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') ||
-  { echo "NCCL is not here: pip install nvidia-nccl-cu13 (PyTorch brings it)" >&2; exit 2; }
+home=$(nccl_home)
 gpus=$(nvidia-smi -L | wc -l)
 [ "$gpus" -gt 2 ] && tables="$gpus 2" || tables=$gpus
 [ "$gpus" -gt 1 ] || [ "${MPS:-}" != 1 ] || tables="4 8"

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 out=${1:-docs/figures/gpu-device-types-$(date -u +%F).jsonl}
 gpus_there
 mkdir -p "$(dirname "$out")"
-lib=${NCCL_LIB:-$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')/lib/libnccl.so.2}
+lib=${NCCL_LIB:-$(nccl_home)/lib/libnccl.so.2}
 [ -e "$lib" ] || { echo "NCCL_LIB=$lib is not there" >&2; exit 2; }
 MACHINE=$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader -i 0)
 COMMIT=${COMMIT:-$(git describe --always --dirty 2>/dev/null || echo unknown)}

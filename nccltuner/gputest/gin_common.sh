@@ -4,8 +4,7 @@
 gpus_there
 [ -e lib/libnccl-net-dynamiccl-carrier.so ] && [ -e lib/dynamiccl-gin.fatbin ] || { echo "lib/ has no carrier or no kernels: run make all carrier kernels first" >&2; exit 2; }
 if [ -z "${NCCL_LIB:-}" ]; then
-  home=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') ||
-    { echo "NCCL is not here: pip install nvidia-nccl-cu13==2.28.9, or NCCL_LIB=FILE" >&2; exit 2; }
+  home=$(nccl_home)
   NCCL_LIB=$home/lib/libnccl.so.2
 fi
 version=$(timeout 60 python3 -c 'import ctypes, sys; v = ctypes.c_int(); ctypes.CDLL(sys.argv[1]).ncclGetVersion(ctypes.byref(v)); print(v.value)' "$NCCL_LIB") ||

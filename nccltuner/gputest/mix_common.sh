@@ -38,8 +38,7 @@ mkdir -p "$logs" "$(dirname "$out")"
 
 build=${MIX_BUILD:-$tmp}
 mkdir -p "$build"
-nccl=$(python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])') ||
-  unfit "NCCL's headers are not here: pip install nvidia-nccl-cu13 (PyTorch brings it)"
+nccl=$(nccl_home)
 if [ ! -x "$build/mix" ] || [ -n "$(find "$here" -name 'mix*' -newer "$build/mix")" ]; then
   nvcc=$(command -v nvcc || "$root/.ci/cuda" --only-get)
   "$nvcc" -std=c++17 -arch=native -O2 -I"$nccl/include" -o "$build/mix" "$here/mix.cu" \
