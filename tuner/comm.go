@@ -103,13 +103,16 @@ func (m *comm) fixed(c actions.Collective) bool {
 	return m.FixedNumerics && actions.ReductionOrderMatters(c)
 }
 
+// llOnDevice says that LL is NCCL's device kernel for calls of the bucket.
+func (m *comm) llOnDevice(b state.Bucket) bool { return m.onDevice[b.Collective]>>b.Log2Bytes&1 != 0 }
+
 // views appends what people see of every bucket, in the order of collective and size.
 func (m *comm) views(all []BucketView) []BucketView {
 	m.eachBucket(func(b *bucket) {
 		v := b.view()
 		v.Comm, v.Shape, v.Silent, v.Refused = m.Comm, m.Shape, b.silence.of(b.allowed), m.refused(b.Bucket)
 		v.Fixed = m.fixed(b.Collective)
-		v.DeviceLL = sameIn([]actions.Action{deviceLL}, v.Choice) == deviceLL && m.onDevice[b.Collective]>>b.Log2Bytes&1 != 0
+		v.DeviceLL = sameIn([]actions.Action{deviceLL}, v.Choice) == deviceLL && m.llOnDevice(b.Bucket)
 		if m.exposure != nil {
 			v.Reward = RewardExposed
 		}

@@ -48,6 +48,7 @@ type Core struct {
 	out       Output
 	totals    Totals
 	overruled []OverruledCall
+	unknown   []UnknownCalls
 }
 
 // New makes a Core.

@@ -27,8 +27,12 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 		return
 	}
 	c.totals.Groups++
-	if c.totals.Ran.count(o, &m.joiner) {
+	unknown := c.totals.Ran.NotKnown
+	if c.totals.Ran.count(o, &m.joiner, m.llOnDevice(s.Bucket)) {
 		c.keepOverruled(m.Shape, s, o)
+	}
+	if c.totals.Ran.NotKnown > unknown {
+		c.countUnknown(m.Shape, s, o)
 	}
 	m.touched = true
 	made, share := m.passed(o.Seq), max(2*c.cfg.WatchShare, c.cfg.Guard.Income)

@@ -17,6 +17,7 @@ type RanTotals struct {
 	Aggregated uint64 `json:"aggregated"` // in a group of calls that NCCL made one of, which has one algorithm
 	Disagreed  uint64 `json:"disagreed"`  // ranks do not say the same
 	Declined   uint64 `json:"declined"`   // NCCL ran something else than a name that in a group is a wish
+	Untold     uint64 `json:"untold"`     // LL was chosen where it is NCCL's device kernel, which NCCL's profiler has no event for
 }
 
 // mostOverruled are kept: one has a reason that others have as well.
@@ -41,8 +42,38 @@ func (c *Core) keepOverruled(shape state.Shape, s *Sample, o state.Observation) 
 	}
 }
 
-// count puts a call into one of them, and says whether that is Overruled.
-func (t *RanTotals) count(o state.Observation, j *joiner) (overruled bool) {
+// mostUnknown kinds are kept apart.
+const mostUnknown = 32
+
+// UnknownCalls are those of RanTotals.NotKnown that are of one collective and one choice, on communicators of one shape.
+type UnknownCalls struct {
+	Collective string `json:"collective"`
+	Asked      string `json:"asked"`
+	Ranks      int    `json:"ranks"`
+	Nodes      int    `json:"nodes"`
+	Bytes      uint64 `json:"bytes"` // of the first
+	Calls      uint64 `json:"calls"`
+}
+
+// UnknownCalls are RanTotals.NotKnown by kind; what is of further kinds than are kept is in none.
+func (c *Core) UnknownCalls() []UnknownCalls { return slices.Clone(c.unknown) }
+
+func (c *Core) countUnknown(shape state.Shape, s *Sample, o state.Observation) {
+	is := UnknownCalls{Collective: s.Bucket.Collective.String(), Asked: o.Action.String(), Ranks: shape.Ranks, Nodes: shape.Nodes, Bytes: s.Bytes}
+	for i := range c.unknown {
+		if k := &c.unknown[i]; k.Collective == is.Collective && k.Asked == is.Asked && k.Ranks == is.Ranks && k.Nodes == is.Nodes {
+			k.Calls++
+			return
+		}
+	}
+	if len(c.unknown) < mostUnknown {
+		is.Calls = 1
+		c.unknown = append(c.unknown, is)
+	}
+}
+
+// count puts a call into one of them, and says whether that is Overruled. onDevice: LL is NCCL's device kernel for it.
+func (t *RanTotals) count(o state.Observation, j *joiner, onDevice bool) (overruled bool) {
 	switch {
 	case j.differs:
 		t.Disagreed++
@@ -55,6 +86,8 @@ func (t *RanTotals) count(o state.Observation, j *joiner) (overruled bool) {
 		return true
 	case o.Action.Path == actions.PathDefault:
 		t.Default++
+	case o.Ran.Path == actions.PathDefault && onDevice && sameIn([]actions.Action{deviceLL}, o.Action) == deviceLL:
+		t.Untold++
 	case o.Ran.Path == actions.PathDefault:
 		t.NotKnown++
 	default:
@@ -65,5 +98,5 @@ func (t *RanTotals) count(o state.Observation, j *joiner) (overruled bool) {
 
 // Groups are all calls counted.
 func (t *RanTotals) Groups() uint64 {
-	return t.Chosen + t.Default + t.Overruled + t.NotKnown + t.Aggregated + t.Disagreed + t.Declined
+	return t.Chosen + t.Default + t.Overruled + t.NotKnown + t.Aggregated + t.Disagreed + t.Declined + t.Untold
 }

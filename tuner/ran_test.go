@@ -18,8 +18,12 @@ func TestEveryCallIsAccountedFor(tt *testing.T) {
 	names := parse(tt, "default", "Ring/LL/8", "Ring/LL/2", "Tree/Simple/8", "lsa/oneshot/4", "lsa/oneshot/1")
 	rapid.Check(tt, func(t *rapid.T) {
 		core := coreOf(tt, agents.NameDefault, Config{}, CommJoined{Shape: state.Shape{Ranks: ranks, Nodes: 1}})
+		marks, onDevice := MarkSet(0b111_111|MarkOneShot), false
 		if rapid.Bool().Draw(t, "the bucket is known") {
-			core.Step(0, Marks{Comm: 1, Bucket: bucket, Set: 0b111_111 | MarkOneShot})
+			if onDevice = rapid.Bool().Draw(t, "LL is a device kernel"); onDevice {
+				marks |= MarkDeviceLL
+			}
+			core.Step(0, Marks{Comm: 1, Bucket: bucket, Set: marks})
 		}
 		var want RanTotals
 		var incomplete uint64
@@ -59,6 +63,8 @@ func TestEveryCallIsAccountedFor(tt *testing.T) {
 				*overruled++
 			case asked == actions.Default:
 				want.Default++
+			case ran == actions.Default && onDevice && asked.Protocol == actions.LL && !ours:
+				want.Untold++
 			case ran == actions.Default:
 				want.NotKnown++
 			case same:
@@ -79,6 +85,16 @@ func TestEveryCallIsAccountedFor(tt *testing.T) {
 		}
 		if len(core.OverruledCalls()) != int(min(want.Overruled, mostOverruled)) {
 			t.Fatalf("%d calls ran something else, and %+v are kept", want.Overruled, core.OverruledCalls())
+		}
+		var unknown uint64
+		for _, c := range core.UnknownCalls() {
+			unknown += c.Calls
+			if c.Asked == "default" || c.Bytes != 65536 || c.Collective != "AllReduce" || c.Ranks != ranks || c.Nodes != 1 {
+				t.Fatalf("%+v", c)
+			}
+		}
+		if unknown != want.NotKnown {
+			t.Fatalf("%+v are not known, want %d", core.UnknownCalls(), want.NotKnown)
 		}
 		for _, c := range core.OverruledCalls() {
 			if c.Asked == c.Ran || c.Bytes != 65536 || c.Collective != "AllReduce" || c.Ranks != ranks || c.Nodes != 1 {

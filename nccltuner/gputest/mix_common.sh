@@ -159,11 +159,17 @@ line["group_calls"] = sum(c.get("groups", 0) for c in cores)
 for key in ("incomplete", "disagreed", "overruled", "slow"):
     line["group_calls_" + key] = sum(c.get(key, 0) for c in cores)
 # Each group call is in one of these: what was chosen ran, or NCCL was left to choose, or why nobody can say so (tuner/ran.go).
-for key in ("chosen", "default", "overruled", "not_known", "aggregated", "disagreed", "declined"):
+for key in ("chosen", "default", "overruled", "not_known", "aggregated", "disagreed", "declined", "untold"):
     line["ran_" + key] = sum(c.get("ran", {}).get(key, 0) for c in cores)
 calls = [call for s in last.values() for call in s.get("overruled_calls") or []]
 if calls:  # what was asked for, and what ran
     line["overruled_calls"] = calls
+unknown = collections.Counter()  # by collective and choice
+for s in last.values():
+    for kind in s.get("not_known_calls") or []:
+        unknown[f"{kind['collective']} by {kind['asked']}"] += kind["calls"]
+if unknown:
+    line["not_known_calls"] = dict(unknown.most_common())
 line["plans_agreed"] = sum(c.get("plans_agreed", 0) for c in cores)  # by ranks that are on several hosts
 line["over_gin"] = sum(c.get("over_gin", 0) for c in cores)
 gin = {c["id"]: f"{c['ranks']} ranks on {c['nodes']} nodes: {c.get('gin') or 'none'}" for c in comms}  # in a communicator's last status

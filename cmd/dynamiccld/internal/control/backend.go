@@ -83,6 +83,7 @@ type Status struct {
 
 	Core          tuner.Totals          `json:"core"`
 	Overruled     []tuner.OverruledCall `json:"overruled_calls,omitempty"` // of Core.Overruled, the first ones
+	Unknown       []tuner.UnknownCalls  `json:"not_known_calls,omitempty"` // of Core.Ran.NotKnown, by collective and choice
 	FindingCounts map[string]uint64     `json:"findings"`                  // by diagnosis, since the start
 }
 

@@ -20,7 +20,7 @@ func (d *Daemon) Status(ctx context.Context) (s control.Status, err error) {
 		s = control.Status{PID: os.Getpid(), Version: d.version, Layout: nccltuner.ABIVersion, StartedAt: d.startedAt(), Dir: d.dir.Path(), StorePath: d.cfg.Store,
 			StoreState: d.storeState(), StoreMoved: d.memory.Stats().MovedTo, TraceError: d.traceError, Learner: d.cfg.Learner, Explore: !d.cfg.NoExplore, NowNs: d.now(), Samples: d.sampleCount,
 			Dropped: d.goneDropped, Unjoined: d.goneUnjoined, Untold: d.goneUntold, Decisions: d.goneCalls, Ignored: d.goneIgnored,
-			Publications: d.publications, Graphs: control.GraphsOf(d.core.CountReplays()), Links: control.LinksOf(d.core.CountLinks()), Processes: len(d.rings), UntilUnused: d.cfg.UntilUnused, Core: d.core.Totals(), Overruled: d.core.OverruledCalls(), FindingCounts: map[string]uint64{}}
+			Publications: d.publications, Graphs: control.GraphsOf(d.core.CountReplays()), Links: control.LinksOf(d.core.CountLinks()), Processes: len(d.rings), UntilUnused: d.cfg.UntilUnused, Core: d.core.Totals(), Overruled: d.core.OverruledCalls(), Unknown: d.core.UnknownCalls(), FindingCounts: map[string]uint64{}}
 		others := d.scanner.OtherLayouts()
 		for _, layout := range slices.Sorted(maps.Keys(others)) {
 			s.Others = append(s.Others, control.OtherRanks{Layout: layout, Processes: others[layout]})

@@ -115,6 +115,7 @@ func (ch emit) ran(t tuner.RanTotals) {
 	ch.counter(groupsRan, t.Aggregated, "aggregated")
 	ch.counter(groupsRan, t.Disagreed, "disagreed")
 	ch.counter(groupsRan, t.Declined, "declined")
+	ch.counter(groupsRan, t.Untold, "untold")
 }
 
 // graphs tells of all collectives from the start, as findings are.

@@ -130,6 +130,7 @@ dynamiccl_group_calls_ran_total{ran="default"} 2
 dynamiccl_group_calls_ran_total{ran="disagreed"} 0
 dynamiccl_group_calls_ran_total{ran="not_known"} 1
 dynamiccl_group_calls_ran_total{ran="overruled"} 0
+dynamiccl_group_calls_ran_total{ran="untold"} 0
 # HELP dynamiccl_samples_dropped_total Samples that ranks dropped because a ring was full.
 # TYPE dynamiccl_samples_dropped_total counter
 dynamiccl_samples_dropped_total 2
