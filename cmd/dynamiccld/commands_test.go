@@ -141,6 +141,14 @@ func TestCommands(t *testing.T) {
 					t.Fatal(err)
 				}
 				return ""
+			case "link":
+				var name, to string
+				d.ScanArgs(t, "name", &name)
+				d.ScanArgs(t, "to", &to)
+				if err := os.Symlink(to, filepath.Join(w.root, name)); err != nil {
+					t.Fatal(err)
+				}
+				return ""
 			case "show":
 				data, err := os.ReadFile(w.real(d.Input))
 				if err != nil {

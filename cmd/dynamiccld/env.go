@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -19,8 +20,8 @@ func (a *app) envCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "env",
 		Short: "Print the variables that 'run' sets, for eval of a shell",
-		Long: `Print what 'dynamiccld run' would set as exports of a POSIX shell. Variables that you have
-set are kept and hence not printed; what that means is said on standard error, as is a
+		Long: `Print what 'dynamiccld run' would set as exports of a POSIX shell. Variables of NCCL's that you
+have set are kept and hence not printed; what that means is said on standard error, as is a
 daemon that does not live: until one does, programs run as with plain NCCL.`,
 		Example: `  eval "$(dynamiccld env)"
   dynamiccld env --no-explore --json`,
@@ -48,6 +49,9 @@ daemon that does not live: until one does, programs run as with plain NCCL.`,
 			if asJSON {
 				values := map[string]string{}
 				for _, v := range setup.Variables {
+					if !utf8.ValidString(v.Value) {
+						return fmt.Errorf("%s=%q is no UTF-8, which JSON cannot hold: use `dynamiccld env` without --json, or give another name", v.Name, v.Value)
+					}
 					values[v.Name] = v.Value
 				}
 				return render.JSON(a.stdout, values)

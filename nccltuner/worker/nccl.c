@@ -25,7 +25,7 @@ int nccl_load(struct worker *worker) {
   void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   worker->unusable = 1;
   if (library == NULL)
-    return worker_fail(worker, "loading NCCL: %s: name its file with --nccl (PyTorch's is nvidia/nccl/lib/libnccl.so.2 "
+    return worker_fail(worker, "loading NCCL: %s: name its file with --nccl-lib (PyTorch's is nvidia/nccl/lib/libnccl.so.2 "
                        "in its site-packages), or install NCCL", dlerror());
 #define SYMBOL(name, arguments) {(void **)&nccl.name, #name, 1},
 #define NEWER(name, arguments) {(void **)&nccl.name, #name, 0},
@@ -37,7 +37,7 @@ int nccl_load(struct worker *worker) {
   for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
     *symbols[i].at = dlsym(library, symbols[i].name);
     if (*symbols[i].at == NULL && symbols[i].needed)
-      return worker_fail(worker, "loading NCCL: %s has no %s: name another library with --nccl", file, symbols[i].name);
+      return worker_fail(worker, "loading NCCL: %s has no %s: name another library with --nccl-lib", file, symbols[i].name);
     void *before = program != NULL && *symbols[i].at != NULL ? dlsym(program, symbols[i].name) : NULL;
     if (before != NULL) *symbols[i].at = before;
   }

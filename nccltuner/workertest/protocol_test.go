@@ -173,7 +173,7 @@ func TestLibraries(t *testing.T) {
 	}{
 		{broken, id, nil, []string{"loading NCCL: ", "libnccl.so.2", "--nccl", "install NCCL"}},
 		{broken, init, nil, []string{"loading CUDA's driver: ", "libcuda.so.1", "install NVIDIA's driver"}},
-		{empty, id, nil, []string{"loading NCCL: libnccl.so.2 has no ncclGetVersion: name another library with --nccl"}},
+		{empty, id, nil, []string{"loading NCCL: libnccl.so.2 has no ncclGetVersion: name another library with --nccl-lib"}},
 		{empty, init, nil, []string{"loading CUDA's driver: libcuda.so.1 has no cuInit: a driver for CUDA 12.0 or newer is needed"}},
 		{build, id, []string{"--nccl", "/nowhere/libnccl.so.2"}, []string{"/nowhere/libnccl.so.2", "No such file", "--nccl"}},
 	} {

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,6 +147,9 @@ func (d *demo) watch(ctx context.Context, ended <-chan error) error {
 			}
 			if err := d.view.refresh(ctx, client); err != nil {
 				return err
+			}
+			if d.view.now > 3*time.Duration(d.Seconds)*time.Second+time.Minute {
+				return fmt.Errorf("ranks have not ended after %.0f s: %s", d.view.now.Seconds(), cmp.Or(d.view.trouble, "this machine is too slow or busy for --seconds"))
 			}
 		}
 	}

@@ -21,6 +21,7 @@ type view struct {
 	lastLine time.Duration
 	events   []string
 	now      time.Duration // since the ranks started
+	trouble  string        // a rank that keeps all from going on, when the daemon was last asked; "": none
 }
 
 // plainEvery is the time between two lines when the output is no terminal.
@@ -73,6 +74,13 @@ func (v *view) refresh(ctx context.Context, client *control.Client) error {
 		return ctx.Err()
 	}
 	line := oneLine(status, buckets)
+	v.trouble = ""
+	for _, c := range status.Comms {
+		if c.Trouble != "" {
+			v.trouble = c.Trouble
+			line += "; " + c.Trouble
+		}
+	}
 	if n := len(findings); n > 0 {
 		f := findings[n-1]
 		line += fmt.Sprintf("; last finding: %s %s: %s: %s", f.Collective, state.FormatBytes(f.MinBytes), f.Diagnosis, f.Text)

@@ -38,6 +38,9 @@ func FindPlugin(dir, executable string) (Plugin, error) {
 			p.Preload = ""
 		}
 		if isFile(p.Tuner) && isFile(p.Profiler) {
+			if !sameFile(p.Tuner, p.Profiler) { // the link was followed when the folder was copied: two libraries that know nothing of each other
+				p.Profiler = p.Tuner
+			}
 			return p, nil
 		}
 	}
@@ -51,6 +54,12 @@ func FindPlugin(dir, executable string) (Plugin, error) {
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular()
+}
+
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	other, otherErr := os.Stat(b)
+	return err == nil && otherErr == nil && os.SameFile(one, other)
 }
 
 // ours says that a plugin variable of the user's names this project's plugin: by its short name, or by a file of its name.

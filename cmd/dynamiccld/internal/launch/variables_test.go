@@ -166,7 +166,14 @@ func TestFindPlugin(t *testing.T) {
 	if p, err := FindPlugin("", exe); err != nil || p.Preload != filepath.Join(root, "lib", preloadFile) {
 		t.Errorf("the preload library: %+v, %v", p, err)
 	}
-	if p, err := FindPlugin("", exe); err != nil || p.Profiler != filepath.Join(root, "lib", profilerFile) {
+	if p, err := FindPlugin("", exe); err != nil || p.Profiler != filepath.Join(root, "lib", tunerFile) {
+		t.Errorf("two copies, of which each would know half: %+v, %v", p, err)
+	}
+	profiler := filepath.Join(root, "lib", profilerFile)
+	if err := errors.Join(os.Remove(profiler), os.Symlink(tunerFile, profiler)); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := FindPlugin("", exe); err != nil || p.Profiler != profiler {
 		t.Errorf("../lib: %+v, %v", p, err)
 	}
 	if _, err := FindPlugin(filepath.Join(root, "nowhere"), exe); err == nil || !strings.Contains(err.Error(), "nowhere") {

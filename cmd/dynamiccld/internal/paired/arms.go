@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
@@ -227,8 +228,19 @@ func (a *arm) kill(ctx context.Context) error {
 	return errors.Join(err, a.end(ctx))
 }
 
+// drop ends a daemon that somebody has stopped: it is this arm's alone, its folder goes, and let go on it would make that anew.
+func drop(d *launch.Daemon) {
+	if pid := d.Status.PID; pid <= 0 || !nccltuner.Stopped(pid) || syscall.Kill(pid, syscall.SIGKILL) != nil {
+		return
+	}
+	for deadline := time.Now().Add(time.Second); d.Alive() && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func (a *arm) end(ctx context.Context) error {
 	for _, d := range a.others {
+		drop(d)
 		d.End(ctx, false) // what they have learned is nothing
 	}
 	a.others = nil
@@ -237,6 +249,7 @@ func (a *arm) end(ctx context.Context) error {
 	}
 	d := a.daemon
 	a.daemon = nil
+	drop(d)
 	if !d.End(ctx, false) {
 		return fmt.Errorf("arm %s: daemon %d takes long to end; what was learned may not be in its store yet", a.Name, d.Status.PID)
 	}

@@ -128,6 +128,15 @@ func readJournal(path string) (points []Point, length int64, err error) {
 
 var errBadPoint = errors.New("it names no collective or outcome")
 
+// dropEmpty takes away a journal without a line: beside somebody else's table it would only be in the way.
+func (j *journal) dropEmpty() error {
+	info, err := j.file.Stat()
+	if err != nil || info.Size() > 0 {
+		return err
+	}
+	return os.Remove(j.file.Name())
+}
+
 // openJournal opens the journal for more lines, or for the first when it begins anew. It is locked until it is closed: two
 // sweeps must not write one table.
 func openJournal(path string, anew bool) (*journal, error) {

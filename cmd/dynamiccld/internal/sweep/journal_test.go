@@ -70,3 +70,36 @@ func TestJournalOfSomethingElse(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Beside a table that the sweep refuses to write over nothing stays.
+func TestRefusedTableKeepsItsFolder(t *testing.T) {
+	p := pathsOf(filepath.Join(t.TempDir(), "t.csv"))
+	if err := os.WriteFile(p.table, []byte("somebody's"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j, err := openJournal(p.journal, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.file.Close()
+	if err := claim(p, &Description{}, len(j.points)); !errors.Is(err, errOther) {
+		t.Fatal(err)
+	}
+	if err := j.dropEmpty(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(p.table)); err != nil || len(left) != 1 {
+		t.Errorf("%v, %v", left, err)
+	}
+	if err := os.WriteFile(p.journal, []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	full := journal{}
+	if full.file, err = os.Open(p.journal); err != nil {
+		t.Fatal(err)
+	}
+	defer full.file.Close()
+	if _, statErr := os.Stat(p.journal); full.dropEmpty() != nil || statErr != nil {
+		t.Error("a journal with lines went")
+	}
+}

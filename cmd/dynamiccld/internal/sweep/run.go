@@ -121,7 +121,7 @@ func (r *runner) run(ctx context.Context, d *Description) (err error) {
 		err = claim(r.paths, d, len(r.journal.points))
 	}
 	if err != nil {
-		return err
+		return errors.Join(err, r.journal.dropEmpty())
 	}
 	r.table = newTable(r.paths.table, d)
 	if _, err := r.table.write(r.journal.points); err != nil {
