@@ -86,8 +86,17 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"preload by name", func(p *patient) { p.env["LD_PRELOAD"] = "libdynamiccl.so" }, "preload", OK, []string{"is preloaded"}},
 		{"another preload of that name", func(p *patient) { p.compile("libdynamiccl.so", "int x;") }, "preload", Fail, []string{"another library"}},
 		{"no kernels", func(p *patient) {}, "kernels", OK, []string{"not built", "make kernels"}},
-		{"kernels", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-kernels.fatbin"), "x") }, "kernels", OK, []string{"may run our own", "lib/dynamiccl-kernels.fatbin"}},
+		{"kernels", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-kernels.fatbin"), fatbin) }, "kernels", OK, []string{"may run our own", "lib/dynamiccl-kernels.fatbin"}},
 		{"kernels elsewhere", func(p *patient) { p.env["DYNAMICCL_KERNELS"] = "/elsewhere" }, "kernels", Fail, []string{"/elsewhere", "unset DYNAMICCL_KERNELS"}},
+		{"kernels of garbage", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-kernels.fatbin"), "garbage") }, "kernels", Fail,
+			[]string{"lib/dynamiccl-kernels.fatbin is no fatbin of kernels: it begins with the bytes 67 61 72 62", "NCCL runs all calls -> build it anew with `make kernels`"}},
+		{"kernels of an empty file", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-kernels.fatbin"), "") }, "kernels", Fail, []string{"lib/dynamiccl-kernels.fatbin is no fatbin", "0 bytes", "make kernels"}},
+		{"kernels of garbage elsewhere", func(p *patient) { p.env["DYNAMICCL_KERNELS"] = filepath.Join(p.lib, "libdynamiccl.so") }, "kernels", Fail,
+			[]string{"DYNAMICCL_KERNELS names ", "lib/libdynamiccl.so, which is no fatbin of kernels", "make kernels", "unset DYNAMICCL_KERNELS"}},
+		{"kernels of garbage, unwanted", func(p *patient) {
+			p.write(filepath.Join(p.lib, "dynamiccl-kernels.fatbin"), "garbage")
+			p.env["DYNAMICCL_NO_KERNELS"] = "1"
+		}, "kernels", OK, []string{"DYNAMICCL_NO_KERNELS is set"}},
 		{"kernels unwanted", func(p *patient) { p.env["DYNAMICCL_NO_KERNELS"] = "1" }, "kernels", OK, []string{"DYNAMICCL_NO_KERNELS is set"}},
 		{"no NCCL", func(p *patient) {}, "nccl", OK, []string{"no libnccl.so.2"}},
 		{"NCCL", func(p *patient) { p.nccl("2.32.3") }, "nccl", OK, []string{"NCCL 2.32.3", "lib/libnccl.so.2"}},
@@ -97,12 +106,23 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"kernels over GIN", func(p *patient) { p.gin() }, "gin", OK, []string{"with NCCL 2.28.9 or 2.32.3", "lib/dynamiccl-gin.fatbin"}},
 		{"kernels over GIN with their NCCL", func(p *patient) { p.gin(); p.nccl("2.28.9") }, "gin", OK, []string{"may run over GIN"}},
 		{"kernels over GIN with the newer NCCL, and not for it", func(p *patient) { p.gin(); p.nccl("2.32.3") }, "gin", OK, []string{"not built", "make kernels"}},
-		{"kernels over GIN for the newer NCCL", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-gin-2.32.3.fatbin"), "x"); p.nccl("2.32.3") }, "gin", OK, []string{"with NCCL 2.32.3", "lib/dynamiccl-gin-2.32.3.fatbin"}},
-		{"kernels over GIN for the newer NCCL alone", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-gin-2.32.3.fatbin"), "x") }, "gin", OK, []string{"lib/dynamiccl-gin-2.32.3.fatbin"}},
+		{"kernels over GIN for the newer NCCL", func(p *patient) {
+			p.write(filepath.Join(p.lib, "dynamiccl-gin-2.32.3.fatbin"), fatbin)
+			p.nccl("2.32.3")
+		}, "gin", OK, []string{"with NCCL 2.32.3", "lib/dynamiccl-gin-2.32.3.fatbin"}},
+		{"kernels over GIN for the newer NCCL alone", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-gin-2.32.3.fatbin"), fatbin) }, "gin", OK, []string{"lib/dynamiccl-gin-2.32.3.fatbin"}},
 		{"kernels over GIN with another NCCL", func(p *patient) { p.gin(); p.nccl("2.30.7") }, "gin", OK, []string{"none with 2.30.7"}},
 		{"kernels over GIN asked for with another NCCL", func(p *patient) { p.gin(); p.nccl("2.30.7"); p.env["DYNAMICCL_GIN"] = "1" }, "gin", Warn, []string{"not with 2.30.7"}},
 		{"kernels over GIN asked for and not there", func(p *patient) { p.env["DYNAMICCL_GIN"] = "1" }, "gin", Warn, []string{"dynamiccl-gin.fatbin", "make kernels"}},
 		{"kernels over GIN elsewhere", func(p *patient) { p.env["DYNAMICCL_GIN_KERNELS"] = "/elsewhere" }, "gin", Fail, []string{"/elsewhere", "unset DYNAMICCL_GIN_KERNELS"}},
+		{"kernels over GIN of garbage", func(p *patient) {
+			p.write(filepath.Join(p.lib, "dynamiccl-gin-2.32.3.fatbin"), "garbage")
+			p.nccl("2.32.3")
+		}, "gin", Fail,
+			[]string{"lib/dynamiccl-gin-2.32.3.fatbin is no fatbin of kernels", "no kernels over GIN -> build it anew with `make kernels`"}},
+		{"kernels over GIN of an empty file", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-gin.fatbin"), "") }, "gin", Fail, []string{"lib/dynamiccl-gin.fatbin is no fatbin", "0 bytes"}},
+		{"kernels over GIN of garbage elsewhere", func(p *patient) { p.env["DYNAMICCL_GIN_KERNELS"] = filepath.Join(p.lib, "libdynamiccl.so") }, "gin", Fail,
+			[]string{"DYNAMICCL_GIN_KERNELS names ", "lib/libdynamiccl.so, which is no fatbin", "unset DYNAMICCL_GIN_KERNELS"}},
 		{"kernels over GIN unwanted", func(p *patient) { p.gin(); p.env["DYNAMICCL_GIN"] = "0" }, "gin", OK, []string{"DYNAMICCL_GIN=0"}},
 		{"carrier", func(p *patient) { p.carrier() }, "carrier", Warn, []string{"type Proxy alone", "for development", "unset NCCL_NET_PLUGIN"}},
 		{"carrier with its card", func(p *patient) { p.carrier(); p.card() }, "carrier", Warn, []string{"Proxy and GDAKI"}},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/kernelsfile"
 )
 
 const (
@@ -58,27 +59,26 @@ func checkNCCL(r *Report, h Host) string {
 // which NCCL. As with the others nothing is wrong where they are not.
 func checkGIN(r *Report, h Host, dir, nccl string) {
 	const check = "gin"
-	named, wanted := h.Getenv("DYNAMICCL_GIN_KERNELS"), h.Getenv("DYNAMICCL_GIN")
+	wanted := h.Getenv("DYNAMICCL_GIN")
 	versions, shipped, fits := ginFor(dir, nccl)
-	file := cmp.Or(named, shipped)
-	there := regular(file) != ""
+	file, there := kernelsfile.Find(h.Getenv, "DYNAMICCL_GIN_KERNELS", shipped)
 	switch {
 	case config.SwitchedOn(h.Getenv, "DYNAMICCL_NO_KERNELS"):
 		r.ok(check, "DYNAMICCL_NO_KERNELS is set: no kernels over GIN either")
 	case wanted == "0":
 		r.ok(check, "DYNAMICCL_GIN=0: no kernels over GIN")
-	case !there && named != "":
-		r.fail(check, fmt.Sprintf("DYNAMICCL_GIN_KERNELS names %s, which is no file: no kernels over GIN", file), "build it with `make kernels`, or unset DYNAMICCL_GIN_KERNELS")
+	case file.Refused != "":
+		r.fail(check, file.Refused+": ranks refuse it, and there are no kernels over GIN", file.Remedy)
 	case !there && wanted == "1":
-		r.warn(check, fmt.Sprintf("DYNAMICCL_GIN=1 asks for kernels over GIN, and %s is not there", file), "build it with `make kernels`")
+		r.warn(check, fmt.Sprintf("DYNAMICCL_GIN=1 asks for kernels over GIN, and %s is not there", file.Path), "build it with `make kernels`")
 	case !there:
 		r.ok(check, "kernels over NCCL's GIN are not built: `make kernels` builds them")
 	case !fits && wanted == "1":
 		r.warn(check, fmt.Sprintf("DYNAMICCL_GIN=1 asks for kernels over GIN, which are for NCCL %s: not with %s", versions, nccl), "run the program with NCCL "+versions+", or unset DYNAMICCL_GIN")
 	case !fits:
-		r.ok(check, fmt.Sprintf("kernels over GIN are for NCCL %s, so none with %s: %s", versions, nccl, file))
+		r.ok(check, fmt.Sprintf("kernels over GIN are for NCCL %s, so none with %s: %s", versions, nccl, file.Path))
 	default:
-		r.ok(check, fmt.Sprintf("with NCCL %s calls of several nodes on one host may run over GIN: %s", cmp.Or(nccl, versions), file))
+		r.ok(check, fmt.Sprintf("with NCCL %s calls of several nodes on one host may run over GIN: %s", cmp.Or(nccl, versions), file.Path))
 	}
 }
 

@@ -1,35 +1,33 @@
 package doctor
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"dynamiccl/cmd/dynamiccld/internal/config"
+	"dynamiccl/cmd/dynamiccld/internal/kernelsfile"
 	"dynamiccl/cmd/dynamiccld/internal/launch"
 )
 
 const (
 	preloadFile   = "libdynamiccl.so"
-	kernelsFile   = "dynamiccl-kernels.fatbin"
 	preloadSymbol = "dynamiccl_preload" // nccltuner/preload/preload.h
 )
 
 // checkKernels says whether our own kernels are there for the preload library (kernels/host/module.c). Nothing is wrong where
-// they are not: NCCL runs all calls.
+// they are not: NCCL runs all calls. A file that ranks refuse was meant for them.
 func checkKernels(r *Report, h Host, dir string) {
-	file := cmp.Or(h.Getenv("DYNAMICCL_KERNELS"), filepath.Join(dir, kernelsFile))
-	info, err := os.Stat(file)
+	file, there := kernelsfile.Find(h.Getenv, kernelsfile.Variable, filepath.Join(dir, kernelsfile.Name))
 	switch {
 	case config.SwitchedOn(h.Getenv, "DYNAMICCL_NO_KERNELS"):
 		r.ok("kernels", "DYNAMICCL_NO_KERNELS is set: NCCL runs all calls")
-	case err == nil && info.Mode().IsRegular():
-		r.ok("kernels", "ranks of one node may run our own: "+file)
-	case h.Getenv("DYNAMICCL_KERNELS") != "":
-		r.fail("kernels", fmt.Sprintf("DYNAMICCL_KERNELS names %s, which is no file: NCCL runs all calls", file), "build it with `make kernels`, or unset DYNAMICCL_KERNELS")
-	default:
+	case !there:
 		r.ok("kernels", "our own are not built, NCCL runs all calls: `make kernels` builds them")
+	case file.Refused != "":
+		r.fail("kernels", file.Refused+": ranks refuse it, and NCCL runs all calls", file.Remedy)
+	default:
+		r.ok("kernels", "ranks of one node may run our own: "+file.Path)
 	}
 }
 
