@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -222,6 +222,13 @@ func (f *benchFlags) environments(a *app) error {
 		return launch.Environ(bare.environ, f.prepare(bare, config.Config{Dir: dir}).Variables)
 	}
 	f.o.Settings = settings(bare.environ)
+	var refused []string
+	for _, arm := range f.o.Arms {
+		if arm.Kind != paired.ArmPlain {
+			refused = append(refused, a.refusedKernels(slices.Concat(f.o.Tuned(""), arm.Environ)))
+		}
+	}
+	f.sayRefused(a, refused...)
 	return nil
 }
 
@@ -232,13 +239,6 @@ func (a *app) bare() *app {
 	if a.getenv("NCCL_DEBUG") == "" {
 		b.environ = append(b.environ, "NCCL_DEBUG=WARN")
 	}
-	b.getenv = func(name string) string {
-		for _, e := range b.environ {
-			if n, value, _ := strings.Cut(e, "="); n == name {
-				return value
-			}
-		}
-		return ""
-	}
+	b.getenv = lookup(b.environ)
 	return &b
 }

@@ -155,6 +155,9 @@ func (a *app) calibrate(cmd *cobra.Command, f *calibrateFlags) error {
 		return err
 	}
 	if f.asJSON {
+		if f.refused != "" { // people have read it before anything was measured
+			result.Warnings = slices.Insert(result.Warnings, 0, f.refused)
+		}
 		return errors.Join(err, render.JSON(a.stdout, result))
 	}
 	return errors.Join(err, result.Write(a.stdout))

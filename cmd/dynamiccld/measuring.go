@@ -27,6 +27,7 @@ type measuring struct {
 	program
 	worker, nccl string
 	executable   string // this program
+	refused      string // what was said of kernels that ranks refuse; "": nothing
 }
 
 // ncclLibrary is what programs load.
@@ -116,7 +117,9 @@ func (m *measuring) environ(a *app, net, timed bool) ([]string, error) {
 		a.getenv("NCCL_IB_DISABLE") == "" && a.getenv("NCCL_NET") == "" {
 		a.note("this machine has InfiniBand or RoCE, which NCCL may take between nodes: set NCCL_IB_DISABLE=1 for sockets")
 	}
-	return a.workerEnviron(setup, timed), nil
+	environ := a.workerEnviron(setup, timed)
+	m.sayRefused(a, a.refusedKernels(environ))
+	return environ, nil
 }
 
 // onTerminal says that standard error is one.

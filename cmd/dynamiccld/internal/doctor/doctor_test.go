@@ -89,7 +89,7 @@ func TestEveryTroubleHasARemedy(t *testing.T) {
 		{"kernels", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-kernels.fatbin"), fatbin) }, "kernels", OK, []string{"may run our own", "lib/dynamiccl-kernels.fatbin"}},
 		{"kernels elsewhere", func(p *patient) { p.env["DYNAMICCL_KERNELS"] = "/elsewhere" }, "kernels", Fail, []string{"/elsewhere", "unset DYNAMICCL_KERNELS"}},
 		{"kernels of garbage", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-kernels.fatbin"), "garbage") }, "kernels", Fail,
-			[]string{"lib/dynamiccl-kernels.fatbin is no fatbin of kernels: it begins with the bytes 67 61 72 62", "NCCL runs all calls -> build it anew with `make kernels`"}},
+			[]string{"lib/dynamiccl-kernels.fatbin is no fatbin of kernels (it begins with the bytes 67 61 72 62", "NCCL runs all calls -> build it anew with `make kernels`"}},
 		{"kernels of an empty file", func(p *patient) { p.write(filepath.Join(p.lib, "dynamiccl-kernels.fatbin"), "") }, "kernels", Fail, []string{"lib/dynamiccl-kernels.fatbin is no fatbin", "0 bytes", "make kernels"}},
 		{"kernels of garbage elsewhere", func(p *patient) { p.env["DYNAMICCL_KERNELS"] = filepath.Join(p.lib, "libdynamiccl.so") }, "kernels", Fail,
 			[]string{"DYNAMICCL_KERNELS names ", "lib/libdynamiccl.so, which is no fatbin of kernels", "make kernels", "unset DYNAMICCL_KERNELS"}},

@@ -55,7 +55,7 @@ func refused(path string) string {
 	case !info.Mode().IsRegular():
 		return "is no regular file"
 	case info.Size() < int64(len(magic)) || info.Size() > most:
-		return fmt.Sprintf("is no fatbin of kernels: it has %d bytes, and such a file %d to %d", info.Size(), len(magic), most)
+		return fmt.Sprintf("is no fatbin of kernels (it has %d bytes, and such a file %d to %d)", info.Size(), len(magic), most)
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -67,7 +67,7 @@ func refused(path string) string {
 		return unreadable(err)
 	}
 	if !bytes.Equal(first, magic) {
-		return fmt.Sprintf("is no fatbin of kernels: it begins with the bytes % x, and such a file with % x", first, magic)
+		return fmt.Sprintf("is no fatbin of kernels (it begins with the bytes % x, and such a file with % x)", first, magic)
 	}
 	return ""
 }
@@ -77,5 +77,5 @@ func unreadable(err error) string {
 	if path := new(fs.PathError); errors.As(err, &path) {
 		err = path.Err
 	}
-	return fmt.Sprintf("cannot be read: %v", err)
+	return fmt.Sprintf("cannot be read (%v)", err)
 }

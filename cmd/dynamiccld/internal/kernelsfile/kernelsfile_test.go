@@ -26,10 +26,10 @@ func TestRefused(t *testing.T) {
 	for _, c := range []struct{ path, why string }{
 		{write("magic", string(magic), 4), ""},
 		{write("largest", string(magic), most), ""},
-		{write("large", string(magic), most+1), "is no fatbin of kernels: it has 67108865 bytes, and such a file 4 to 67108864"},
-		{write("short", string(magic), 3), "is no fatbin of kernels: it has 3 bytes"},
-		{write("empty", "", 0), "is no fatbin of kernels: it has 0 bytes"},
-		{write("library", "\x7fELF\x02\x01", 6), "is no fatbin of kernels: it begins with the bytes 7f 45 4c 46, and such a file with 50 ed 55 ba"},
+		{write("large", string(magic), most+1), "is no fatbin of kernels (it has 67108865 bytes, and such a file 4 to 67108864)"},
+		{write("short", string(magic), 3), "is no fatbin of kernels (it has 3 bytes"},
+		{write("empty", "", 0), "is no fatbin of kernels (it has 0 bytes"},
+		{write("library", "\x7fELF\x02\x01", 6), "is no fatbin of kernels (it begins with the bytes 7f 45 4c 46, and such a file with 50 ed 55 ba)"},
 		{dir, "is no regular file"},
 	} {
 		f, there := Find(func(string) string { return "" }, Variable, c.path)
@@ -56,7 +56,7 @@ func TestMissing(t *testing.T) {
 		t.Errorf("beside: %v %+v", there, f)
 	}
 	f, there := Find(func(string) string { return "/nowhere/y" }, Variable, "/nowhere/x")
-	if !there || f.Path != "/nowhere/y" || f.Refused != "DYNAMICCL_KERNELS names /nowhere/y, which cannot be read: no such file or directory" {
+	if !there || f.Path != "/nowhere/y" || f.Refused != "DYNAMICCL_KERNELS names /nowhere/y, which cannot be read (no such file or directory)" {
 		t.Errorf("named: %v %+v", there, f)
 	}
 }

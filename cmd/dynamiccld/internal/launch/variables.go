@@ -148,6 +148,15 @@ func takesItWhole(path string) bool {
 	return strings.HasPrefix(filepath.Base(path), "torch_memory_saver")
 }
 
+// OursPreloaded is our library among those of an LD_PRELOAD; "": it is none of them.
+func OursPreloaded(value string) string {
+	libraries := Preloaded(value)
+	if i := slices.IndexFunc(libraries, oursPreloaded); i >= 0 {
+		return libraries[i]
+	}
+	return ""
+}
+
 func oursPreloaded(path string) bool { return filepath.Base(path) == preloadFile }
 
 // preloads says that the program has our library.
