@@ -322,7 +322,23 @@ static void every_part_of_a_step(void) {
         if (seen[part] > most) most = seen[part];
         if (seen[part] < least) least = seen[part];
       }
-      check(least >= 4 && most <= 64, "step of %u epochs, one of %u sampled: parts were seen %u to %u times, 16 each on average", step, every, least, most);
+      check(least >= 2 && most <= 40, "step of %u epochs, one of %u sampled: parts were seen %u to %u times, 16 each on average", step, every, least, most);
+    }
+}
+
+/* Nor is a step whose calls are no whole epochs in tune with it: all six parts of each are seen, in 100 samples. */
+static void every_part_of_any_step(void) {
+  for (uint32_t every = 128; every <= 512; every *= 2)
+    for (uint32_t calls = 12 * DYN_EPOCH_CALLS; calls <= 1000; calls++) {
+      uint32_t seen[6] = {0}, most = 0, least = 100;
+      for (uint64_t turn = 7; turn < 107; turn++)
+        for (uint64_t epoch = turn * every; epoch < (turn + 1) * every; epoch++)
+          if (dyn_epoch_sampled(epoch, every)) seen[epoch * DYN_EPOCH_CALLS % calls * 6 / calls]++;
+      for (int part = 0; part < 6; part++) {
+        if (seen[part] > most) most = seen[part];
+        if (seen[part] < least) least = seen[part];
+      }
+      check(least >= 1 && most <= 44, "step of %u calls, one of %u epochs sampled: its sixths were seen %u to %u times", calls, every, least, most);
     }
 }
 
@@ -393,6 +409,7 @@ int main(void) {
   run("no logger", no_logger);
   run("waits for all ranks", waits_for_all_ranks);
   run("every part of a step", every_part_of_a_step);
+  run("every part of any step", every_part_of_any_step);
   run("sampling", sampling);
   test_remove_directory();
   return 0;
