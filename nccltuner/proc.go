@@ -72,6 +72,12 @@ func Stopped(pid int) bool {
 	return err == nil && (st.state == 'T' || st.state == 't')
 }
 
+// Sleeps says that a process waits for something. One that a signal is about to end does not: it is woken for that.
+func Sleeps(pid int) bool {
+	st, err := readStat(pid)
+	return err == nil && st.state == 'S'
+}
+
 // Ended says that a process has ended, and only its number is kept for a parent that has not asked yet, or never does, as process 1 of
 // many containers.
 func Ended(pid int) bool {

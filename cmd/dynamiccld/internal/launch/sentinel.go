@@ -6,12 +6,17 @@ import (
 	"syscall"
 	"time"
 
+	"dynamiccl/nccltuner"
+
 	"golang.org/x/sys/unix"
 )
 
 // window is how long after a signal it is decided whether the command has got it by itself; what ended a sentinel longer before a signal
 // has nothing to do with it.
 const window = 100 * time.Millisecond
+
+// patience is how long after the window a sentinel is waited for that does not sleep: it is being ended, or begins, on a busy machine.
+const patience = 2 * time.Second
 
 // mostAlone is how many sentinels may end without a signal to this process until no other is posted: something ends them as they come.
 const mostAlone = 8
@@ -104,6 +109,7 @@ func (r *relay) handOn(first os.Signal, process *os.Process) {
 			end = nil
 		}
 	}
+	r.settle()
 	r.alone = 0
 	got := r.groupGot(began)
 	sent := map[os.Signal]bool{unix.SIGPIPE: true} // our own: caught only so that it does not end us
@@ -120,13 +126,26 @@ func (r *relay) handOn(first os.Signal, process *os.Process) {
 	}
 }
 
+// settle waits until it is known whether a signal has ended the sentinel: on a busy machine it has no CPU to die on within the window, or
+// nobody has heard of it yet.
+func (r *relay) settle() {
+	for deadline := time.Now().Add(patience); r.sentinel != nil; {
+		pid := r.sentinel.process.Process.Pid
+		select {
+		case s := <-r.died():
+			r.note(s)
+			return
+		default:
+		}
+		if nccltuner.Sleeps(pid) || nccltuner.Stopped(pid) || time.Now().After(deadline) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 // groupGot are the signals that have ended sentinels since shortly before a signal came in.
 func (r *relay) groupGot(began time.Time) map[os.Signal]bool {
-	select {
-	case s := <-r.died():
-		r.note(s)
-	default:
-	}
 	got := map[os.Signal]bool{}
 	for s, at := range r.got {
 		got[s] = at.Sub(began) > -window
