@@ -76,12 +76,6 @@ func keeping(parent context.Context) (ctx context.Context, release func()) {
 	}
 }
 
-func sameFile(a, b string) bool {
-	first, err := os.Stat(a)
-	second, err2 := os.Stat(b)
-	return err == nil && err2 == nil && os.SameFile(first, second)
-}
-
 func (a *app) note(text string) { fmt.Fprintf(a.stderr, "dynamiccld: %s\n", text) }
 
 // parseSizes reads --sizes.
@@ -216,7 +210,7 @@ func (m *measuring) find(ctx context.Context, a *app, ranks *int) (err error) {
 		return nil
 	}
 	if loaders := doctor.Library(doctor.Host{Getenv: a.getenv, Root: a.sysroot}, ncclLibrary); loaders != "" {
-		if pythons, err := workers.PythonNCCL(ctx); err == nil && !sameFile(loaders, pythons) { // measured is the one, programs of PyTorch load the other
+		if pythons, err := workers.PythonNCCL(ctx); err == nil && !launch.SameFile(loaders, pythons) { // measured is the one, programs of PyTorch load the other
 			a.note(fmt.Sprintf("NCCL is the loader's, %s; what programs load that python3 brings along: --nccl-lib %s", loaders, pythons))
 		}
 		return nil

@@ -86,7 +86,7 @@ typedef struct { char internal[128]; } ncclUniqueId; /* NCCL_UNIQUE_ID_BYTES; pa
 #define DEVICE(FUNC, SEND, RECV, OP, ROOT, HOW, NAME, PARAMETERS, ...) \
   DYN_INTERCEPTED(NAME) \
   EXPORT ncclResult_t NAME PARAMETERS; \
-  DYN_HOT static ncclResult_t forward_##NAME(const struct dyn_request *request) { \
+  static ncclResult_t forward_##NAME(const struct dyn_request *request) { \
     ncclResult_t (*real) PARAMETERS = (ncclResult_t(*) PARAMETERS)FIND_FOR(NAME, request->caller); \
     TAKE(request) \
     return real == NULL ? DYN_SYSTEM_ERROR : real(__VA_ARGS__); \

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <sys/resource.h>
 
 #include "lsa_steps.h"
@@ -105,20 +104,6 @@ static void graphs(void) {
   }
 }
 
-/* In place of libc's, which the library enters the system's kernel by to know whether something can be read. */
-static __thread unsigned asksSystem;
-__attribute__((visibility("default"))) long syscall(long number, ...);
-long syscall(long number, ...) {
-  long a[6];
-  va_list arguments;
-  va_start(arguments, number);
-  for (int i = 0; i < 6; i++) a[i] = va_arg(arguments, long);
-  va_end(arguments);
-  asksSystem++;
-  long (*real)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
-  return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-}
-
 static int async_error(void) {
   int error = 0;
   CHECK(find("ncclCommGetAsyncError")(COMM, (uintptr_t)&error, 0, 0, 0, 0, 0, 0, 0) == 0);
@@ -188,15 +173,7 @@ static struct step begin_with_call(void) {
   return s;
 }
 
-/* Programs ask on end while they wait, and nothing has been stopped. */
-static void waited_for(void) {
-  begin_with_call();
-  asksSystem = 0;
-  for (int i = 0; i < 3; i++) CHECK(async_error() == 0);
-  CHECK(asksSystem == 0, "entered %u times", asksSystem);
-  meet();
-}
-
+#include "system_steps.h"
 #include "late_steps.h"
 #include "child_steps.h"
 #include "abort_steps.h"

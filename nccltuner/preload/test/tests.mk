@@ -61,7 +61,7 @@ $(T)/test_sends: test/test_sends.c test/long_messages.h | $(T)
 $(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_ends.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
-$(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/meeting.h test/lsa_steps.h test/lsa_ring.h test/norm_steps.h test/late_steps.h test/abort_steps.h test/end_steps.h test/revoke_steps.h test/fork_steps.h test/domain_steps.h test/group_steps.h test/broadcast_steps.h test/average_steps.h test/config_steps.h test/children.h test/child_steps.h test/fake.h $(HEADERS) | $(T)
+$(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/meeting.h test/lsa_steps.h test/lsa_ring.h test/norm_steps.h test/late_steps.h test/abort_steps.h test/end_steps.h test/revoke_steps.h test/system_steps.h test/fork_steps.h test/domain_steps.h test/group_steps.h test/broadcast_steps.h test/average_steps.h test/config_steps.h test/children.h test/child_steps.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -rdynamic -o $@ $< -pthread -ldl -lm
 
 HOST_OBJECTS := $(filter $(BUILD)/host/% $(BUILD)/glibc.o,$(OBJECTS))
@@ -115,7 +115,7 @@ $(T)/threads/test_windows: test/test_windows.c windows.c windows.h peers.h | $(T
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -o $@ test/test_windows.c windows.c -pthread
 
-$(T)/threads/test_lsa $(T)/threads/test_room $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/exchange.h test/meeting.h test/lsa_steps.h test/lsa_ring.h test/norm_steps.h test/late_steps.h test/abort_steps.h test/end_steps.h test/revoke_steps.h test/fork_steps.h test/domain_steps.h test/group_steps.h test/broadcast_steps.h test/average_steps.h test/config_steps.h test/children.h test/child_steps.h test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
+$(T)/threads/test_lsa $(T)/threads/test_room $(T)/threads/test_direct $(T)/threads/test_making $(T)/threads/test_stamps $(T)/threads/test_named $(T)/threads/test_api: $(T)/threads/%: test/%.c test/lsa_rig.h test/exchange.h test/meeting.h test/lsa_steps.h test/lsa_ring.h test/norm_steps.h test/late_steps.h test/abort_steps.h test/end_steps.h test/revoke_steps.h test/system_steps.h test/fork_steps.h test/domain_steps.h test/group_steps.h test/broadcast_steps.h test/average_steps.h test/config_steps.h test/children.h test/child_steps.h test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -rdynamic -o $@ $< $(SANITIZED_ALL) -pthread -ldl -lm
 

@@ -38,7 +38,7 @@ func FindPlugin(dir, executable string) (Plugin, error) {
 			p.Preload = ""
 		}
 		if isFile(p.Tuner) && isFile(p.Profiler) {
-			if !sameFile(p.Tuner, p.Profiler) { // the link was followed when the folder was copied: two libraries that know nothing of each other
+			if !SameFile(p.Tuner, p.Profiler) { // the link was followed when the folder was copied: two libraries that know nothing of each other
 				p.Profiler = p.Tuner
 			}
 			return p, nil
@@ -56,7 +56,8 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-func sameFile(a, b string) bool {
+// SameFile says that two paths lead to one file; false also where one leads to none.
+func SameFile(a, b string) bool {
 	one, err := os.Stat(a)
 	other, otherErr := os.Stat(b)
 	return err == nil && otherErr == nil && os.SameFile(one, other)
