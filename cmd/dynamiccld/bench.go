@@ -225,10 +225,10 @@ func (f *benchFlags) environments(a *app) error {
 	var refused []string
 	for _, arm := range f.o.Arms {
 		if arm.Kind != paired.ArmPlain {
-			refused = append(refused, a.refusedKernels(slices.Concat(f.o.Tuned(""), arm.Environ)))
+			refused = append(refused, a.refusedKernels(slices.Concat(f.o.Tuned(""), arm.Environ), f.o.Nodes > 1)...)
 		}
 	}
-	f.sayRefused(a, refused...)
+	f.sayRefused(a, refused)
 	return nil
 }
 

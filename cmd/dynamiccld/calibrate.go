@@ -145,7 +145,11 @@ func (a *app) calibrate(cmd *cobra.Command, f *calibrateFlags) error {
 		return usageError(err)
 	}
 	o.Worker, o.NCCL, o.Now, o.Progress, o.Terminal = f.worker, f.nccl, a.now, a.stderr, a.onTerminal()
-	if o.Environ, err = f.environ(a, slices.ContainsFunc(o.Shapes, func(s state.Shape) bool { return s.Nodes > 1 }), false); err != nil {
+	nodes := 0
+	for _, s := range o.Shapes {
+		nodes = max(nodes, int(s.Nodes))
+	}
+	if o.Environ, err = f.environ(a, nodes, true, false); err != nil {
 		return err
 	}
 	ctx, release := keeping(cmd.Context())
@@ -155,9 +159,7 @@ func (a *app) calibrate(cmd *cobra.Command, f *calibrateFlags) error {
 		return err
 	}
 	if f.asJSON {
-		if f.refused != "" { // people have read it before anything was measured
-			result.Warnings = slices.Insert(result.Warnings, 0, f.refused)
-		}
+		result.Warnings = slices.Concat(f.refused, result.Warnings) // people have read these before anything was measured
 		return errors.Join(err, render.JSON(a.stdout, result))
 	}
 	return errors.Join(err, result.Write(a.stdout))

@@ -26,8 +26,8 @@ import (
 type measuring struct {
 	program
 	worker, nccl string
-	executable   string // this program
-	refused      string // what was said of kernels that ranks refuse; "": nothing
+	executable   string   // this program
+	refused      []string // what was said of kernels that ranks refuse
 }
 
 // ncclLibrary is what programs load.
@@ -100,19 +100,19 @@ func once[T comparable](all []T) (kept []T) {
 	return kept
 }
 
-// environ is the environment of ranks. Notes go to standard error; net: nodes are faked over whatever network there is;
-// timed: their calls are to be timed as those of a program are.
-func (m *measuring) environ(a *app, net, timed bool) ([]string, error) {
+// environ is the environment of ranks of so many nodes. Notes go to standard error; net: the nodes are faked over whatever network there
+// is; timed: their calls are to be timed as those of a program are.
+func (m *measuring) environ(a *app, nodes int, net, timed bool) ([]string, error) {
 	setup, err := m.setup(a)
 	if err != nil {
 		return nil, err
 	}
-	if devices, err := os.ReadDir(a.sysroot + "/sys/class/infiniband"); err == nil && len(devices) > 0 && net &&
+	if devices, err := os.ReadDir(a.sysroot + "/sys/class/infiniband"); err == nil && len(devices) > 0 && nodes > 1 && net &&
 		a.getenv("NCCL_IB_DISABLE") == "" && a.getenv("NCCL_NET") == "" {
 		a.note("this machine has InfiniBand or RoCE, which NCCL may take between nodes: set NCCL_IB_DISABLE=1 for sockets")
 	}
 	environ := a.workerEnviron(setup, timed)
-	m.sayRefused(a, a.refusedKernels(environ))
+	m.sayRefused(a, a.refusedKernels(environ, nodes > 1))
 	return environ, nil
 }
 

@@ -11,34 +11,39 @@ import (
 	"dynamiccl/cmd/dynamiccld/internal/launch"
 )
 
-// refusedKernels says of ranks with this environment that they would refuse the file of our kernels; "": they take it, or are to have none.
-// They say so themselves, in logs that go where the ranks end well.
-func (a *app) refusedKernels(environ []string) string {
+// refusedKernels says of ranks with this environment which files of our kernels they would refuse, those over GIN too where there are
+// several nodes. They say so themselves, in logs that go where the ranks end well. None: they take them, or are to have none.
+func (a *app) refusedKernels(environ []string, several bool) (texts []string) {
 	getenv := lookup(environ)
 	if config.SwitchedOn(getenv, "DYNAMICCL_NO_KERNELS") {
-		return ""
+		return nil
 	}
 	library := launch.OursPreloaded(getenv("LD_PRELOAD"))
 	if library != "" {
 		library = doctor.Library(doctor.Host{Getenv: getenv, Root: a.sysroot}, library)
 	}
 	if library == "" {
-		return "" // it has the kernels, and ranks without it have none whatever the file is
+		return nil // it has the kernels, and ranks without it have none whatever the file is
 	}
-	file, there := kernelsfile.Find(getenv, kernelsfile.Variable, filepath.Join(filepath.Dir(library), kernelsfile.Name))
-	if !there || file.Refused == "" {
-		return ""
+	check := func(variable, name, without string) {
+		if file, there := kernelsfile.Find(getenv, variable, filepath.Join(filepath.Dir(library), name)); there && file.Refused != "" {
+			texts = append(texts, fmt.Sprintf("%s: %s; %s", file.Refused, without, file.Remedy))
+		}
 	}
-	return fmt.Sprintf("%s: ranks have none of our kernels, and NCCL's alone are measured; %s (DYNAMICCL_NO_KERNELS=1 leaves them out on purpose)", file.Refused, file.Remedy)
+	check(kernelsfile.Variable, kernelsfile.Name, "ranks have none of our kernels, and NCCL's alone are measured (DYNAMICCL_NO_KERNELS=1 leaves them out on purpose)")
+	if several && getenv("DYNAMICCL_GIN") != "0" {
+		for _, g := range kernelsfile.OverGIN {
+			check(kernelsfile.GINVariable, g.Name, "ranks with NCCL "+g.NCCL+" have none of our kernels over GIN (DYNAMICCL_GIN=0 leaves them out on purpose)")
+		}
+	}
+	return texts
 }
 
 // sayRefused says each of these once.
-func (m *measuring) sayRefused(a *app, texts ...string) {
-	for _, text := range once(texts) {
-		if text != "" {
-			m.refused = text
-			a.note(text)
-		}
+func (m *measuring) sayRefused(a *app, texts []string) {
+	m.refused = once(texts)
+	for _, text := range m.refused {
+		a.note(text)
 	}
 }
 

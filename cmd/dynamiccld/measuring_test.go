@@ -72,8 +72,8 @@ func TestNamedFilesAreTaken(t *testing.T) {
 	if err := m.checkFlags(&ranks, 1, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if want := (measuring{nccl: filepath.Join(dir, ncclLibrary), worker: filepath.Join(dir, workers.Name)}); m != want {
-		t.Errorf("taken are %+v, want %+v", m, want)
+	if nccl, worker := filepath.Join(dir, ncclLibrary), filepath.Join(dir, workers.Name); m.nccl != nccl || m.worker != worker {
+		t.Errorf("taken are %s and %s, want %s and %s", m.nccl, m.worker, nccl, worker)
 	}
 }
 

@@ -170,7 +170,7 @@ func (a *app) sweep(ctx context.Context, f *sweepFlags) error {
 	if err := o.Check(); err != nil {
 		return usageError(err)
 	}
-	if o.Environ, err = f.environ(a, o.Nodes > 1 && o.Transport == "", o.Samples != ""); err != nil {
+	if o.Environ, err = f.environ(a, o.Nodes, o.Transport == "", o.Samples != ""); err != nil {
 		return err
 	}
 	o.Settings = settings(o.Environ)

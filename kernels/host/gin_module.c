@@ -15,7 +15,7 @@ static struct dyn_gin_module *modules; /* under lock; never freed */
 static void *image;                    /* under lock; NULL: not read yet */
 static bool failed;                    /* under lock */
 
-/* kernels/Makefile, and doctor (cmd/dynamiccld/internal/doctor). */
+/* kernels/Makefile, and cmd/dynamiccld/internal/kernelsfile. */
 static const char *file_of(int version) { return version == 22809 ? "dynamiccl-gin.fatbin" : "dynamiccl-gin-2.32.3.fatbin"; }
 
 bool dyn_gin_module_there(int version) { return dyn_fatbin_there(file_of(version), VARIABLE); }

@@ -6,7 +6,7 @@
 # what was said, and one of totals (gin_trials_count.py): puts told of, calls and seconds until an alarm, puts and seconds until the right
 # diagnosis, what the ways say at the end, and alarms in the quiet parts. A way from a rank to another one over a context is a trial.
 # Needs what gin_live.sh needs, and Python. Environment: TRIALS=16; QUIET=8, FAULT=8, WARM=20 seconds; GBS=0.2; NODES=2; COLLECTIVES,
-# SIZES; LATENCY_US=1.3; MPS=1 and RANKS=N as in gin_live.sh; TRACE=FILE.gz keeps switches and what the daemon saw. With these 16 trials
+# SIZES; LATENCY_US=1.3; RANKS=N of them all (one a GPU), and with MPS=1 as in gin_live.sh; TRACE=FILE.gz keeps switches and what the daemon saw. With these 16 trials
 # take five minutes. Exit: as of bench.
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"

@@ -6,10 +6,11 @@
 # Environment: STEPS="sockets nvlink watching host graphs", and cpu-load (over sockets, all CPUs busy for a while); nccl-choices (NVLink without
 # our kernels); graphs-comms (graphs of three communicators, captured at once); calibrated (graphs of what `calibrate` found, without trials);
 # registered and calibrated-registered, the same of registered memory, which want NCCL 2.31 or newer; host-parts (which library's share of host
-# is which); socket-settings, of NCCL's own that no plan can choose; TIME=45 seconds of a phase that learns, a third of it for the others; LOAD_SIZE=N connections or threads of a load (24, or one a
-# CPU); NODES=N machines that sockets stand between (one a GPU); NCCL_LIB=FILE another libnccl.so.2; MPS=1 and RANKS=N: so many ranks share the
-# GPUs under CUDA's multi-process service (one is enough for nodes of a rank each) over sockets, and in watching, host and graphs over sockets,
-# too, or with NODES=1, NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1 as ranks of one node.
+# is which); host-where (in whose code the thread that calls is, CC=gcc); socket-settings, of NCCL's own that no plan can choose; TIME=45
+# seconds of a phase that learns, a third of it for the others; LOAD_SIZE=N connections or threads of a load (24, or one a CPU); NODES=N
+# machines that sockets stand between (one a GPU), and in watching, host and graphs, too, where it is said; NCCL_LIB=FILE another libnccl.so.2;
+# MPS=1 and RANKS=N: so many ranks share the GPUs under CUDA's multi-process service (one is enough for nodes of a rank each) over sockets, and
+# in watching, host and graphs over sockets, too, or with NODES=1, NCCL 2.30 or newer and NCCL_MULTI_RANK_GPU_ENABLE=1 as ranks of one node.
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."
@@ -37,7 +38,7 @@ among() { # DEFAULT-NODES ARM,ARM... option...: base arms are added
   fi
 }
 over_sockets() { among "$gpus" "$@"; }
-here() { among "" "$@"; } # over NVLink, but where ranks share GPUs
+here() { among "${NODES:-}" "$@"; } # over NVLink, but where nodes are asked for, or ranks share GPUs
 calibrated() { # BUFFERS: in graphs, without trials
   local store=$tmp/store.db
   bin/dynamiccld calibrate --buffers "$1" --store "$store" ${NCCL_LIB:+--nccl-lib "$NCCL_LIB"} || { failed=1; return 0; }
@@ -72,10 +73,19 @@ for step in ${STEPS:-sockets nvlink watching host graphs}; do
     host-parts) # whose share of that it is
       here "plain+NCCL_SET_STACK_SIZE=1,plain+LD_PRELOAD=$PWD/lib/libdynamiccl.so,plain+NCCL_TUNER_PLUGIN=$PWD/lib/libnccl-tuner-dynamiccl.so,plain+NCCL_PROFILER_PLUGIN=$PWD/lib/libnccl-profiler-dynamiccl.so,plugin" \
         --time host --calls 100 --phases "quiet:${small}s" --sizes 1K,64K ;;
+    host-where) # in whose code the thread that calls is: a line of each rank, and the same arms without that
+      [ "$time" -ge 25 ] || { echo "host-where wants TIME=25 or more: it asks from 15 s after a rank's start" >&2; exit 2; }
+      mkdir "$tmp/where"
+      "${CC:-gcc}" -O2 -shared -fPIC -o "$tmp/libwhere.so" nccltuner/gputest/where/where.c -lpthread
+      asked=WHERE_AFTER_S=15+WHERE_S=$((time - 20))+LD_PRELOAD=$tmp/libwhere.so
+      out=$tmp/where.jsonl here "plugin,plain+WHERE_OUT=$tmp/where/plain+$asked,plugin+WHERE_OUT=$tmp/where/plugin+$asked:$PWD/lib/libdynamiccl.so" \
+        --time host --calls 100 --phases "quiet:${time}s" --collectives AllReduce --sizes 1K
+      python3 nccltuner/gputest/where/where.py "$tmp/where.jsonl" "$tmp/where" $((time - 20)) 100 || failed=1
+      cat "$tmp/where.jsonl" >>"$out" ;;
     graphs) here plugin,observe --time graph --sample-every 2 --phases "quiet:${small}s" --sizes 1K,16K,64K,256K,1M,4M,16M ;;
     graphs-comms) # captured by three threads of a rank at the same moment
       here plugin,observe --time graph --comms 3 --sample-every 2 --phases "quiet:${small}s" --sizes 1K,16K,64K,256K,1M,4M,16M ;;
-    *) echo "no step $step: sockets, cpu-load, nvlink, nccl-choices, calibrated, registered, calibrated-registered, watching, host, host-parts, graphs, graphs-comms, socket-settings" >&2; exit 2 ;;
+    *) echo "no step $step: sockets, cpu-load, nvlink, nccl-choices, calibrated, registered, calibrated-registered, watching, host, host-parts, host-where, graphs, graphs-comms, socket-settings" >&2; exit 2 ;;
   esac
 done
 exit $failed

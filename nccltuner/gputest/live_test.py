@@ -105,11 +105,28 @@ class Live(Tree):
         self.assertIn("plain,plain+X=1,plugin,observe,run --time host", calls[2])
         self.assertIn("plain,plain+X=1,plugin,observe --time graph --comms 3 ", calls[4])
 
+    def test_where_the_thread_that_calls_is(self):
+        folder = os.path.join(self.path("nccltuner/gputest"), "where")
+        shutil.copytree(os.path.join(HERE, "where"), folder)
+        self.script("bin/dynamiccld", """echo "$*" >>"$0.log"; out=$3; t=${out%/*}
+[ ! -e "$t/libwhere.so" ] || built=1
+printf 'libdynamiccl.so\\t0x10\\n' >"$t/where/plugin-7.tsv"
+echo "{\\"kind\\": \\"phase\\", \\"seconds\\": 45, \\"rounds\\": 100, \\"points\\": [{\\"collective\\": \\"AllReduce\\", \\"bytes\\": 1024}], \\"built\\": ${built:-0}}" >"$out" """)
+        done = self.start("live.sh", self.path("out"), STEPS="host-where", TIME="45")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(self.read("bin/dynamiccld.log"), "--arms plain,plain.X=1,plugin,plain.WHERE_OUT=[^,]*/where/plain.WHERE_AFTER_S=15.WHERE_S=25.LD_PRELOAD=[^,:]*/libwhere.so,"
+                         "plugin.WHERE_OUT=[^,]*/where/plugin.WHERE_AFTER_S=15.WHERE_S=25.LD_PRELOAD=[^,:]*/libwhere.so:[^,]*/lib/libdynamiccl.so --time host .*quiet:45s --collectives AllReduce")
+        phase, rank = [json.loads(line) for line in self.read("out").splitlines()]
+        self.assertEqual((phase["built"], rank["arm"], rank["samples"]), (1, "plugin", 1))
+        short = self.start("live.sh", self.path("out"), STEPS="host-where", TIME="20")
+        self.assertEqual((short.returncode, "TIME=25" in short.stderr), (2, True), short.stderr)
+
     def test_without_sharing(self):
         calls = self.calls(STEPS="cpu-load watching nccl-choices calibrated calibrated-registered", NCCL_LIB="/n", TIME="45")
         self.assertEqual([x.split("--nccl-lib /n")[0] for x in calls[1:3]], ["- bench "] * 2)
         self.assertIn("--nodes 2 ", calls[0])
         self.assertNotIn("--nodes", calls[1])
+        self.assertIn(" --nodes 4 --arms plain,plain+X=1,observe --time gpu ", self.calls(STEPS="watching", NODES="4")[-1])
         self.assertIn("--arms plain,plain+X=1,run+DYNAMICCL_NO_KERNELS=1 --phases quiet:45s --sizes 1K,16K,64K,256K,1M,4M,16M,64M,256M", calls[2])
         for buffers, (calibrate, bench) in (("plain", calls[3:5]), ("registered", calls[5:7])):
             self.assertRegex(calibrate, f"^- calibrate --buffers {buffers} --store .*/store.db --nccl-lib /n$")

@@ -2,10 +2,10 @@
 # A tensor-parallel decode step, one CUDA graph a batch size, with and without DynamICCL, interleaved.
 #   nccltuner/gputest/program_decode.sh [RESULTS.jsonl]
 # A graph keeps what was chosen when it was captured, so knowledge must be there before: STORE=FILE is a store to start from (as
-# a calibration leaves it). Without it the program first runs under `dynamiccld run` with many steps that are not captured.
-# Environment: SHAPES=8b,70b BATCHES=1,8,32; POSITIONS=1024 of the KV cache, 0: no attention; COMPILE=1: norms, sums and gates as one kernel each; REPEAT=5; ROUNDS=1 measurements of a batch in a run; LEARN=300 steps to learn from;
-# TIMEOUT=240 seconds a run, BUDGET=100000 for all; NCCL_LIB=FILE another libnccl.so.2, such as 2.32.3, whose device kernels
-# matter here; ARMS="plain run stored=run,--no-explore" (commas within an arm stand for spaces).
+# a calibration leaves it), CALIBRATE=1 calibrates now. Without, the program first runs under `dynamiccld run` with many steps that are not captured.
+# Environment: SHAPES=8b,70b BATCHES=1,8,32; POSITIONS=1024 of the KV cache, 0: no attention; COMPILE=1: norms, sums and gates as one kernel
+# each; REPEAT=5; ROUNDS=1 measurements of a batch in a run; LEARN=300 steps to learn from; TIMEOUT=240 seconds a run, BUDGET=100000 for all;
+# NCCL_LIB=FILE another libnccl.so.2, such as 2.32.3, whose device kernels matter here; ARMS="plain run stored=run,--no-explore" (commas within an arm stand for spaces).
 set -euo pipefail
 . "$(dirname "$0")/../../kernels/bench/usage.sh"
 cd "$(dirname "$0")/../.."

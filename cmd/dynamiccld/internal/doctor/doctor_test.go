@@ -222,29 +222,6 @@ func TestReadOnly(t *testing.T) {
 	p.wants("store", Warn, "cannot be written", "--store")
 }
 
-// Versions and files that are named are those of the kernels' source.
-func TestGINVersions(t *testing.T) {
-	header, err := os.ReadFile("../../../../kernels/host/nccl_gin.h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	module, err := os.ReadFile("../../../../kernels/host/gin_module.c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := "#define DYN_GIN_NCCL_VERSIONS(X)"
-	for _, g := range ginFiles {
-		code, err := control.ParseNCCLVersion(g.version)
-		if err != nil || !strings.Contains(string(module), `"`+g.file+`"`) {
-			t.Errorf("%+v: %v, or it is no file of gin_module.c's", g, err)
-		}
-		want += fmt.Sprintf(" X(%d)", code)
-	}
-	if !strings.Contains(string(header), want+"\n") {
-		t.Errorf("no %q in it", want)
-	}
-}
-
 // Nobody is told to remove what was learned: a user without a home has the store among the shared files, and others may put it there.
 func TestStoreAmongSharedFiles(t *testing.T) {
 	for _, name := range []string{"store.db", "mine.db"} {

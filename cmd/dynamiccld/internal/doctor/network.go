@@ -18,15 +18,12 @@ const (
 	carrierKernelFile = carrierName + ".fatbin"
 )
 
-// ginFiles are the kernels on GIN, by the version of NCCL that they are for, the oldest first (DYN_GIN_NCCL_VERSIONS, kernels/host/gin_module.c).
-var ginFiles = []struct{ version, file string }{{"2.28.9", "dynamiccl-gin.fatbin"}, {"2.32.3", "dynamiccl-gin-2.32.3.fatbin"}}
-
 // ginFor gives the versions of NCCL that kernels on GIN are for, and the file of nccl's, or where that is none of them, or not known,
 // of the first that is there in dir.
 func ginFor(dir, nccl string) (versions, file string, known bool) {
 	var all, files []string
-	for _, g := range ginFiles {
-		all, files = append(all, g.version), append(files, filepath.Join(dir, g.file))
+	for _, g := range kernelsfile.OverGIN {
+		all, files = append(all, g.NCCL), append(files, filepath.Join(dir, g.Name))
 	}
 	at := slices.Index(all, nccl)
 	if known = at >= 0; !known {
@@ -61,7 +58,7 @@ func checkGIN(r *Report, h Host, dir, nccl string) {
 	const check = "gin"
 	wanted := h.Getenv("DYNAMICCL_GIN")
 	versions, shipped, fits := ginFor(dir, nccl)
-	file, there := kernelsfile.Find(h.Getenv, "DYNAMICCL_GIN_KERNELS", shipped)
+	file, there := kernelsfile.Find(h.Getenv, kernelsfile.GINVariable, shipped)
 	switch {
 	case config.SwitchedOn(h.Getenv, "DYNAMICCL_NO_KERNELS"):
 		r.ok(check, "DYNAMICCL_NO_KERNELS is set: no kernels over GIN either")

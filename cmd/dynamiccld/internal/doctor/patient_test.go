@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"dynamiccl/cmd/dynamiccld/internal/control"
+	"dynamiccl/cmd/dynamiccld/internal/kernelsfile"
 	"dynamiccl/nccltuner"
 	"dynamiccl/tuner/store"
 )
@@ -152,7 +153,7 @@ func (p *patient) nccl(version string) {
 // fatbin is all that doctor reads of a file of kernels.
 const fatbin = "\x50\xed\x55\xba"
 
-func (p *patient) gin() { p.write(filepath.Join(p.lib, ginFiles[0].file), fatbin) }
+func (p *patient) gin() { p.write(filepath.Join(p.lib, kernelsfile.OverGIN[0].Name), fatbin) }
 
 func (p *patient) carrier() {
 	p.compile(carrierFile, "int ncclNetPlugin_v11, ncclGinPlugin_v11, ncclGinPlugin_v14, ncclRmaPlugin_v14;")

@@ -16,6 +16,12 @@ const (
 	Variable = "DYNAMICCL_KERNELS"
 )
 
+// GINVariable names another file of the kernels over NCCL's GIN, whatever the version (kernels/host/gin_module.c).
+const GINVariable = "DYNAMICCL_GIN_KERNELS"
+
+// OverGIN are the files of these, by the version of NCCL that they are for, the oldest first (DYN_GIN_NCCL_VERSIONS, kernels/host/nccl_gin.h).
+var OverGIN = []struct{ NCCL, Name string }{{"2.28.9", "dynamiccl-gin.fatbin"}, {"2.32.3", "dynamiccl-gin-2.32.3.fatbin"}}
+
 // most is the size of the largest file that ranks take, and magic the first bytes of each (dyn_fatbin_read, kernels/host/module.c).
 const most = 64 << 20
 

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"dynamiccl/cmd/dynamiccld/internal/control"
 )
 
 // Ranks take what begins as a fatbin and is not too large, whatever comes then; all else is said with its name and a remedy, whether it was
@@ -72,5 +74,28 @@ func TestAsRanksDo(t *testing.T) {
 		if !strings.Contains(string(source), want) {
 			t.Errorf("kernels/host/module.c has no %q", want)
 		}
+	}
+}
+
+// Versions and files that are named are those of the kernels' source.
+func TestGINVersions(t *testing.T) {
+	header, err := os.ReadFile("../../../../kernels/host/nccl_gin.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	module, err := os.ReadFile("../../../../kernels/host/gin_module.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "#define DYN_GIN_NCCL_VERSIONS(X)"
+	for _, g := range OverGIN {
+		code, err := control.ParseNCCLVersion(g.NCCL)
+		if err != nil || !strings.Contains(string(module), `"`+g.Name+`"`) {
+			t.Errorf("%+v: %v, or it is no file of gin_module.c's", g, err)
+		}
+		want += fmt.Sprintf(" X(%d)", code)
+	}
+	if !strings.Contains(string(header), want+"\n") {
+		t.Errorf("no %q in it", want)
 	}
 }
