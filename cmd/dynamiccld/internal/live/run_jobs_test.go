@@ -21,6 +21,7 @@ type shell struct {
 	terminal *os.File
 	said     lockedBuffer
 	seen     int // of what was said
+	pid      int
 }
 
 func (r *runRig) shell() *shell {
@@ -35,6 +36,7 @@ func (r *runRig) shell() *shell {
 	p.Stdin, p.Stdout, p.Stderr = slave, slave, slave
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	p.begin()
+	s.pid = p.Process.Pid
 	go func() { _, _ = io.Copy(&s.said, master) }() // until the terminal is closed
 	r.Cleanup(func() {
 		_ = p.Process.Kill()
@@ -61,6 +63,24 @@ func (s *shell) hears(words ...string) {
 	}
 }
 
+// runs waits until a job has the terminal and is not stopped: what stops it before that is lost, as with any command.
+func (s *shell) runs() {
+	s.Helper()
+	s.wait("a job in front that runs", func() (runs bool) {
+		connection, err := s.terminal.SyscallConn()
+		if err != nil {
+			s.Fatal(err)
+		}
+		if err := connection.Control(func(fd uintptr) {
+			group, err := unix.IoctlGetInt(int(fd), unix.TIOCGPGRP)
+			runs = err == nil && group != s.pid && !nccltuner.Stopped(group)
+		}); err != nil {
+			s.Fatal(err)
+		}
+		return runs
+	})
+}
+
 // A command that stops itself gives the shell its prompt back, under run as without, and goes on with fg, as often as it likes. Ctrl-Z, which
 // reaches run by itself, is as it was.
 func TestRunStopsWithItsCommand(t *testing.T) {
@@ -83,7 +103,8 @@ func TestRunStopsWithItsCommand(t *testing.T) {
 		s.types("\x1a")
 		s.hears("Stopped", "ready$ ")
 		s.types("fg\n")
-		s.hears("read line") // bash names the job
+		s.hears("read line") // bash names the job, before it goes on
+		s.runs()
 	}
 	s.types("it\n")
 	s.hears("got it", "ready$ ")
