@@ -30,6 +30,18 @@ uint32_t dyn_timing_flags(const struct dyn_comm *comm) {
   return dyn_event_timed() ? DYN_RANK_EVENT_TIMED : 0;
 }
 
+/* Where a rank's user decides, or ranks are elsewhere and have not met, none ever comes into force (epoch.h, hosts.c), and a daemon makes nothing of
+ * samples: all calls would be timed for nothing, and those of the process's other communicators with them. */
+static bool may_be_planned(const struct dyn_record *record) {
+  if (__atomic_load_n(&record->veto, __ATOMIC_RELAXED) != 0) return false;
+  return __atomic_load_n(&record->joined, __ATOMIC_RELAXED) == record->nRanks || __atomic_load_n(&record->hosts, __ATOMIC_RELAXED) == DYN_HOSTS_MET;
+}
+
+/* Of so many epochs one is sampled before there is a plan: before a daemon has asked for anything nobody would hear of it. */
+static uint32_t unplanned_every(const struct dyn_comm *comm, const struct dyn_ring *ring) {
+  return __atomic_load_n(&ring->wantMask, __ATOMIC_RELAXED) != 0 && may_be_planned(comm->record);
+}
+
 void dyn_sampling_update(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
   struct dyn_ring *ring = member->comm.process->ring;
@@ -40,8 +52,7 @@ void dyn_sampling_update(struct dyn_member *member) {
   if (!ring) return;
   uint64_t heartbeat = __atomic_load_n(&ring->header.heartbeat, __ATOMIC_RELAXED);
   if (heartbeat != comm->seenHeartbeat) dyn_heartbeat_start(member);
-  /* Before a daemon has asked for anything nobody would hear of it. */
-  uint32_t every = comm->plan.version ? comm->plan.sampleEvery : __atomic_load_n(&ring->wantMask, __ATOMIC_RELAXED) != 0;
+  uint32_t every = comm->plan.version ? comm->plan.sampleEvery : unplanned_every(comm, ring);
   int before = comm->sampling;
   dyn_sampling_set(member, dyn_epoch_sampled(comm->epoch, every) && !member->broken);
   if (!before) comm->windowSeq = comm->seq;

@@ -279,6 +279,26 @@ static void unheard(void) {
   leave(&m);
 }
 
+/* No plan ever comes into force, so a daemon makes nothing of samples: the user has decided, or ranks are elsewhere and have not met. */
+static void unplanned(void) {
+  setenv("NCCL_ALGO", "Ring", 1);
+  struct member_rig vetoed = join(1, 1);
+  unsetenv("NCCL_ALGO");
+  struct member_rig apart = join_as(2, 1, 2, 0);
+  atomic_store(&apart.profiler.process->samplingComms, 2); /* the second's rig forgot the first */
+  for (int i = 0; i < 3 * DYN_EPOCH_CALLS; i++) {
+    all_reduce(&vetoed, TIMED);
+    all_reduce(&apart, TIMED);
+    CHECK(vetoed.comm->sampling == (i < DYN_EPOCH_CALLS) && apart.comm->sampling == (i < DYN_EPOCH_CALLS), "call %d", i);
+  }
+  CHECK(atomic_load(&apart.profiler.process->samplingComms) == 0 && atomic_load(&dynamiccl_preload.timing) == 0);
+  apart.comm->record->hosts = DYN_HOSTS_MET;
+  for (int i = 0; i < DYN_EPOCH_CALLS + 1; i++) all_reduce(&apart, TIMED);
+  CHECK(apart.comm->sampling);
+  leave(&vetoed);
+  leave(&apart);
+}
+
 /* Nobody wants times, or lives. */
 static void not_wanted(void) {
   struct member_rig m = join(1, 1);
@@ -385,6 +405,7 @@ int main(void) {
   run(trials_of_nobody, "trials of nobody");
   run(asked_of_nccl, "asked of NCCL");
   run(unheard, "unheard");
+  run(unplanned, "unplanned");
   run(not_wanted, "not wanted");
   run(past, "past");
   run(excluded, "excluded");
