@@ -86,6 +86,7 @@ struct dyn_comm {
   uint32_t slot;       /* plan buffer + 1 in force, 0: NCCL's defaults */
   uint64_t closeLeft;  /* epochs in which puts over GIN are timed closely, this one among them; the same on all ranks (dyn_pass_close) */
   uint64_t windowSeq;  /* the call in which sampling last began: no sample, since its timing had not begun before it */
+  const void *handle;  /* ncclComm_t, by which the preload library has it among those that rest (preload/watch.h); NULL: not known yet */
   int deviceLL;        /* in the plan in force LL means a device kernel where there is one */
   bool patSums;        /* a rank's NCCL may run averages as sums in PAT: no ReduceScatter is told to */
   bool ownGathers;     /* AllGather keeps NCCL's own number of channels (everywhere.h) */

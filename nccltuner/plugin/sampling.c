@@ -42,6 +42,16 @@ static uint32_t unplanned_every(const struct dyn_comm *comm, const struct dyn_ri
   return __atomic_load_n(&ring->wantMask, __ATOMIC_RELAXED) != 0 && may_be_planned(comm->record);
 }
 
+/* Which one it is to the program its calls say, and not what a group's end asks. */
+static void tell_rest(struct dyn_comm *comm) {
+  const struct dyn_preload_call *call = dyn_thread_call(comm);
+  if (!call) return;
+  struct dyn_rest_list *list = &comm->process->preload->resting;
+  if (call->depth > 0 && call->comm) comm->handle = call->comm;
+  if (comm->sampling) dyn_rest_remove(list, comm->handle);
+  else if (comm->handle) dyn_rest_add(list, comm->handle);
+}
+
 void dyn_sampling_update(struct dyn_member *member) {
   struct dyn_comm *comm = &member->comm;
   struct dyn_ring *ring = member->comm.process->ring;
@@ -56,6 +66,7 @@ void dyn_sampling_update(struct dyn_member *member) {
   int before = comm->sampling;
   dyn_sampling_set(member, dyn_epoch_sampled(comm->epoch, every) && !member->broken);
   if (!before) comm->windowSeq = comm->seq;
+  tell_rest(comm);
 }
 
 /* ---- one call ---- */

@@ -88,7 +88,8 @@ static bool any_captured(void) {
 /* ---- its end ---- */
 
 static bool wanted(const struct grouped *it) {
-  return atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed) || dyn_watch_has(&dynamiccl_preload.watched, it->key);
+  bool timed = atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed) && !dyn_rest_has(&dynamiccl_preload.resting, it->comm);
+  return timed || dyn_watch_has(&dynamiccl_preload.watched, it->key);
 }
 
 /* The calls are told apart whether or not one is timed: of each the plugin may want the next one timed. The driver was asked about

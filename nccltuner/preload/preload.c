@@ -225,7 +225,7 @@ DYN_HOT void dyn_passage_enter(struct dyn_passage *passage, void *stream, void *
   call->looked = true;
   call->before = dyn_mask_look(&words);
   call->key = DYN_RARELY(call->captured || dyn_in_group()) ? 0 : key;
-  if (call->key != 0 && DYN_RARELY(atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed) ||
+  if (call->key != 0 && DYN_RARELY((atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed) && !dyn_rest_has(&dynamiccl_preload.resting, comm)) ||
                                    dyn_watch_has(&dynamiccl_preload.watched, key))) {
     passage->probe = dyn_probe_begin(stream);
     call->timed = passage->probe == NULL ? NULL : dyn_probe_timed(passage->probe);
@@ -301,6 +301,7 @@ void dyn_comm_goes(const void *comm) {
   if (comm == NULL) return;
   if (dyn_thread.groups > 0) dyn_grouped_spoil();
   dyn_watch_forget(&dynamiccl_preload.watched, comm);
+  dyn_rest_remove(&dynamiccl_preload.resting, comm);
   dyn_lone_set(comm, 0);
 }
 

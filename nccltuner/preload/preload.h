@@ -16,7 +16,7 @@
 #include "watch.h"
 
 #define DYN_PRELOAD_SYMBOL "dynamiccl_preload"
-#define DYN_PRELOAD_VERSION 22
+#define DYN_PRELOAD_VERSION 23
 
 /* Who goes on into NCCL, which needs the processor's caches for itself, finds little of ours in them, so what counts is how many
  * lines a call touches: what it always does lies together, and what it hardly ever does elsewhere. */
@@ -129,6 +129,7 @@ struct dyn_preload { /* up to watched.used in one line of cache, for each call l
   atomic_int bounds;           /* preload: cells of bound.c that have been used: no look goes further */
   atomic_int lone;             /* preload: communicators of one rank that it knows (forward.h) */
   struct dyn_watch_list watched; /* plugin: calls that are timed whether or not */
+  struct dyn_rest_list resting;  /* plugin: communicators whose calls are not, whatever timing says of the process */
   /* Communicators that the program asked for through this library and that the plugin has not met yet. The plugin takes
    * one away for each that it meets: less than none means that some of the program's calls go past this library. */
   atomic_int announced;

@@ -82,4 +82,26 @@ static inline void dyn_watch_forget(struct dyn_watch_list *list, const void *com
   }
 }
 
+/* Communicators none of whose calls is sampled now, though another one's of the process may be: one that makes no more calls stays in its window.
+ * Of two that have one cell the latter has it, and calls of the other are timed for nothing. */
+#define DYN_RESTS_CELLS 64
+struct dyn_rest_list { atomic_uintptr_t cells[DYN_RESTS_CELLS]; };
+
+static inline atomic_uintptr_t *dyn_rest_cell(struct dyn_rest_list *list, const void *comm) {
+  return &list->cells[(uint64_t)(uintptr_t)comm * UINT64_C(0x9E3779B97F4A7C15) >> 58];
+}
+
+static inline bool dyn_rest_has(struct dyn_rest_list *list, const void *comm) {
+  return atomic_load_explicit(dyn_rest_cell(list, comm), memory_order_relaxed) == (uintptr_t)comm;
+}
+
+static inline void dyn_rest_add(struct dyn_rest_list *list, const void *comm) {
+  if (!dyn_rest_has(list, comm)) atomic_store_explicit(dyn_rest_cell(list, comm), (uintptr_t)comm, memory_order_relaxed);
+}
+
+static inline void dyn_rest_remove(struct dyn_rest_list *list, const void *comm) {
+  uintptr_t it = (uintptr_t)comm;
+  if (comm != NULL && dyn_rest_has(list, comm)) atomic_compare_exchange_strong(dyn_rest_cell(list, comm), &it, 0);
+}
+
 #endif

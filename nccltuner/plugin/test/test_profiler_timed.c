@@ -121,6 +121,31 @@ static void windows(void) {
   leave(&other);
 }
 
+/* One that makes no more calls is in its window for ever. Others of the process are timed in theirs alone, and it is when it goes on. */
+static void beside_an_idle_one(void) {
+  struct member_rig m = join(1, 1), idle = join(2, 1);
+  atomic_store(&m.profiler.process->samplingComms, m.comm->sampling + idle.comm->sampling); /* the second's rig forgot the first */
+  publish(1, 64);
+  for (int i = 0; i < 2; i++) all_reduce(&idle, TIMED);
+  CHECK(timed.asked == 1);
+  for (int how = TIMED; how <= (TIMED | GROUP); how += GROUP) { /* a group's end does not say which it is */
+    unsigned sampled = 0, asked = 0;
+    for (int i = 0; i < 2 * DYN_EPOCH_CALLS; i++) all_reduce(&m, TIMED); /* into the plan */
+    probed = 0;
+    for (int i = 0; i < 256 * DYN_EPOCH_CALLS; i++) {
+      int before = m.comm->sampling;
+      all_reduce(&m, m.comm->callsLeft == 0 ? how : TIMED);
+      sampled += before, asked += timed.asked == 1;
+      CHECK(atomic_load(&dynamiccl_preload.timing) == 1);
+    }
+    CHECK(sampled == 4 * DYN_EPOCH_CALLS && asked == 4 * (DYN_EPOCH_CALLS - 1) && probed <= sampled + 4, "%u calls of %u sampled ones had events, and %u were described", probed, sampled, asked);
+  }
+  all_reduce(&idle, TIMED);
+  CHECK(timed.asked == 1);
+  leave(&m);
+  leave(&idle);
+}
+
 static int keys(void) { return atomic_load(&dynamiccl_preload.watched.used); }
 
 /* Until a plan that samples nothing else is in force. */
@@ -400,6 +425,7 @@ int main(void) {
   run(described, "described");
   run(simulated, "simulated");
   run(windows, "windows");
+  run(beside_an_idle_one, "beside an idle one");
   run(single_trials, "single trials");
   run(trials_behind_others, "trials behind others");
   run(trials_of_nobody, "trials of nobody");

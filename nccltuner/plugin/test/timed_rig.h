@@ -14,6 +14,7 @@
 #define CHOSEN (uint32_t)ACTION(1, 1, 4)
 
 static struct dyn_timed timed;
+static unsigned probed; /* calls so far with events around them */
 static __thread struct dyn_preload_call call;
 static const struct dyn_preload_call *this_call(void) { return &call; }
 static struct dyn_about about(uint32_t nRanks, int rank, int collective) {
@@ -73,11 +74,12 @@ static void all_reduce(struct member_rig *m, int how) {
   struct dyn_mask_words words = dyn_process_words(m->profiler.process);
   static unsigned calls;
   call = (struct dyn_preload_call){.depth = how & PAST ? 0 : 1, .number = ++calls, .looked = !(how & PAST), .inGraph = how & CAPTURED && !(how & PAST)};
+  if (!(how & PAST)) call.comm = m->comm;
   if (!(how & (PAST | CAPTURED))) call.key = dyn_watch_key(m->comm, how & OTHER_KEY ? 2 : 1, bytes, 1);
   /* As the preload decides: before anything of this call is known. */
   if (how & TIMED && !(how & PAST) &&
-      (atomic_load(&dynamiccl_preload.timing) || dyn_watch_has(&dynamiccl_preload.watched, call.key)))
-    call.timed = &timed;
+      ((atomic_load(&dynamiccl_preload.timing) && !dyn_rest_has(&dynamiccl_preload.resting, m->comm)) || dyn_watch_has(&dynamiccl_preload.watched, call.key)))
+    call.timed = &timed, probed++;
   if (call.inGraph) dyn_guard_enter(&words);
   void *api = NULL; /* only where NCCL finds the bit */
   if (rig_mask & (ncclProfileCollApi | ncclProfileColl)) rig_stop(api = rig_api(&m->profiler, how & CAPTURED ? 1 : 0));

@@ -90,6 +90,17 @@ static void of_one_thread(void) {
   none();
 }
 
+/* Who rests is not timed beside those who do not. */
+static void one_rests(void) {
+  begin();
+  dyn_rest_add(&preload->resting, (void *)10);
+  for (uintptr_t r = 0; r < 4; r++) add(8 + r, r, 1000);
+  unsigned records = atomic_load(&gpu->records);
+  CHECK(finish(end_group) == SUCCESS && atomic_load(&gpu->records) == records + 6);
+  for (int i = 0; i < 3; i++) CHECK(await().seq != 10);
+  none();
+}
+
 /* A call of which it is no matter that it stands in a group. */
 static void of_one_gpu(void) {
   begin();
@@ -218,6 +229,7 @@ int main(int argc, char **argv) {
   run("group of one thread", of_one_thread);
   run("group of one GPU", of_one_gpu);
   run("group, one wanted", one_wanted);
+  run("group, one rests", one_rests);
   run("groups left alone", left_alone);
   run("group, dropped", dropped);
   return 0;

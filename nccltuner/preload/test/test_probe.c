@@ -45,6 +45,27 @@ static void watched(void) {
   none();
 }
 
+/* Those of a communicator that rests are not timed but one by one, while others' are. */
+static void resting(void) {
+  everything_is_over();
+  dyn_rest_add(&preload->resting, (void *)6); /* whose calls all_reduce makes */
+  unsigned records = atomic_load(&gpu->records);
+  call(1, 0, 10, 100);
+  CHECK(atomic_load(&gpu->records) == records && preload->call()->timed == NULL);
+  dyn_watch_add(&preload->watched, dyn_watch_key((void *)6, 5, 3, 8));
+  call(2, 0, 10, 100);
+  CHECK(await().seq == 2);
+  dyn_watch_forget(&preload->watched, NULL);
+  dyn_rest_add(&preload->resting, (void *)7);
+  CHECK(dyn_rest_has(&preload->resting, (void *)6));
+  dyn_rest_remove(&preload->resting, (void *)8), dyn_rest_remove(&preload->resting, NULL);
+  find("ncclCommDestroy")(6, 0, 0, 0, 0, 0, 0, 0, 0);
+  CHECK(!dyn_rest_has(&preload->resting, (void *)6) && dyn_rest_has(&preload->resting, (void *)7), "another one may be made there");
+  call(3, 0, 10, 100);
+  CHECK(await().seq == 3);
+  none();
+}
+
 static void exact(void) {
   everything_is_over();
   uint64_t start = 0, offset = 0;
@@ -381,7 +402,7 @@ int main(int argc, char **argv) {
   CHECK(argc > 1, "the folder of the fakes");
   open_fakes(argv[1]);
   static const struct { const char *name; void (*test)(void); } tests[] = {
-      {"off", off}, {"watched", watched}, {"exact", exact}, {"slow", slow}, {"dropped", dropped}, {"late", late}, {"exhausted", exhausted},
+      {"off", off}, {"watched", watched}, {"resting", resting}, {"exact", exact}, {"slow", slow}, {"dropped", dropped}, {"late", late}, {"exhausted", exhausted},
       {"long run", long_run}, {"refused", refused}, {"plugin goes", plugin_goes}, {"plugin comes back", plugin_comes_back},
       {"context goes", context_goes}, {"first calls", first_calls},
       {"forked", forked}, {"exits", exits}, {"exits from a hang", exits_from_a_hang}, {"contexts", contexts}, {"new contexts", new_contexts},
