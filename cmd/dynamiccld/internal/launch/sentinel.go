@@ -3,6 +3,7 @@ package launch
 import (
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -43,7 +44,7 @@ func post() *sentinel {
 	defer read.Close()
 	s := &sentinel{process: exec.Command(cat), hold: write, died: make(chan syscall.Signal, 1)}
 	s.process.Stdin = read
-	if s.process.Start() != nil {
+	if startUnstopped(s.process) != nil {
 		write.Close()
 		return nil
 	}
@@ -53,6 +54,20 @@ func post() *sentinel {
 		s.died <- status.Signal()
 	}()
 	return s
+}
+
+// startUnstopped starts a process that Ctrl-Z does not stop. Go waits in the kernel until it runs its program: stopped before that, as the
+// group's newest, it would keep this process from stopping, and the shell from its prompt, for ever.
+func startUnstopped(process *exec.Cmd) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before unix.Sigset_t
+	stop := unix.Sigset_t{Val: [len(before.Val)]uint64{1 << (unix.SIGTSTP - 1)}}
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &stop, &before); err != nil {
+		return err
+	}
+	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) }() // what it was
+	return process.Start()
 }
 
 // relieve ends it.

@@ -1,7 +1,12 @@
 package launch
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +40,41 @@ func TestStoppedSentinelKeepsNobody(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		_ = unix.Kill(pid, unix.SIGKILL)
 		t.Fatal("the run waits for its sentinel for ever")
+	}
+}
+
+// Ctrl-Z does not stop a sentinel, and who posts one is stopped by it as before: were the sentinel stopped before it runs its program, Go would
+// wait for that in the kernel, and a shell for this process, for ever.
+func TestCtrlZDoesNotStopASentinel(t *testing.T) {
+	blocked := func(path string) (set string) {
+		status, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a thread may end
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(status)) {
+			if after, is := strings.CutPrefix(line, "SigBlk:"); is {
+				set = strings.TrimSpace(after)
+			}
+		}
+		return set
+	}
+	s := post()
+	if s == nil {
+		t.Fatal("no sentinel")
+	}
+	defer s.relieve()
+	const stop = "0000000000080000" // SIGTSTP alone
+	if set := blocked(fmt.Sprintf("/proc/%d/status", s.process.Process.Pid)); set != stop {
+		t.Errorf("it has %s blocked, want %s", set, stop)
+	}
+	threads, err := filepath.Glob("/proc/self/task/*/status")
+	if err != nil || len(threads) == 0 {
+		t.Fatal(threads, err)
+	}
+	for _, path := range threads {
+		if set := blocked(path); strings.HasSuffix(set, stop[8:]) {
+			t.Errorf("%s: %s is still blocked", path, set)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package live
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -58,27 +59,26 @@ func (s *shell) types(line string) {
 func (s *shell) hears(words ...string) {
 	s.Helper()
 	for _, w := range words {
-		s.wait(w+" after "+s.said.String()[s.seen:], func() bool { return strings.Contains(s.said.String()[s.seen:], w) })
+		for deadline := time.Now().Add(time.Minute); !strings.Contains(s.said.String()[s.seen:], w); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				s.Fatalf("waited a minute for %q after %q", w, s.said.String())
+			}
+		}
 		s.seen += strings.Index(s.said.String()[s.seen:], w) + len(w)
 	}
 }
 
-// runs waits until a job has the terminal and is not stopped: what stops it before that is lost, as with any command.
-func (s *shell) runs() {
+// inFront says which group has the terminal.
+func (s *shell) inFront() (group int) {
 	s.Helper()
-	s.wait("a job in front that runs", func() (runs bool) {
-		connection, err := s.terminal.SyscallConn()
-		if err != nil {
-			s.Fatal(err)
-		}
-		if err := connection.Control(func(fd uintptr) {
-			group, err := unix.IoctlGetInt(int(fd), unix.TIOCGPGRP)
-			runs = err == nil && group != s.pid && !nccltuner.Stopped(group)
-		}); err != nil {
-			s.Fatal(err)
-		}
-		return runs
-	})
+	connection, err := s.terminal.SyscallConn()
+	if err == nil {
+		err = errors.Join(connection.Control(func(fd uintptr) { group, err = unix.IoctlGetInt(int(fd), unix.TIOCGPGRP) }), err)
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+	return group
 }
 
 // A command that stops itself gives the shell its prompt back, under run as without, and goes on with fg, as often as it likes. Ctrl-Z, which
@@ -97,14 +97,23 @@ func TestRunStopsWithItsCommand(t *testing.T) {
 		s.hears("code 3")
 	}
 	s := newRunRig(t).shell()
-	s.types("$R run -q -- sh -c 'echo u''p; read line; echo go''t $line'\n")
-	s.hears("up")
+	s.types("$R run -q -- sh -c 'echo u''p $$; read line; echo go''t $line'\n")
+	s.hears("up ")
+	var command int
+	s.wait("the command's number", func() bool {
+		number, _, whole := strings.Cut(s.said.String()[s.seen:], "\r\n")
+		_, err := fmt.Sscan(number, &command)
+		return whole && err == nil
+	})
 	for range 3 {
 		s.types("\x1a")
 		s.hears("Stopped", "ready$ ")
+		s.wait("the command to stop", func() bool { return nccltuner.Stopped(command) }) // before that it may take what is typed
 		s.types("fg\n")
-		s.hears("read line") // bash names the job, before it goes on
-		s.runs()
+		s.wait("the job to go on", func() bool { // before that what stops it is lost, as with any command
+			group := s.inFront()
+			return group != s.pid && !nccltuner.Stopped(group) && !nccltuner.Stopped(command)
+		})
 	}
 	s.types("it\n")
 	s.hears("got it", "ready$ ")
