@@ -58,7 +58,7 @@ $(T)/test_hook: test/test_hook.c $(T)/libhook.so | $(T)
 $(T)/test_sends: test/test_sends.c test/long_messages.h | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=fake_loading -o $@ $< -pthread -ldl
 
-$(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_ends.h test/fake.h $(HEADERS) | $(T)
+$(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_which.h test/probe_ends.h test/fake.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread -ldl
 
 $(T)/test_lsa $(T)/test_room $(T)/test_direct $(T)/test_making $(T)/test_stamps $(T)/test_named $(T)/test_api: $(T)/%: test/%.c test/lsa_rig.h test/exchange.h test/meeting.h test/lsa_steps.h test/lsa_ring.h test/norm_steps.h test/late_steps.h test/abort_steps.h test/end_steps.h test/revoke_steps.h test/system_steps.h test/fork_steps.h test/domain_steps.h test/group_steps.h test/broadcast_steps.h test/average_steps.h test/config_steps.h test/children.h test/child_steps.h test/fake.h $(HEADERS) | $(T)
@@ -101,7 +101,7 @@ $(T)/threads/%.o: %.c $(HEADERS)
 	@mkdir -p $(@D)
 	@echo "cc $@"; $(CC) $(SANITIZED) -c -o $@ $<
 
-$(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/probe_ends.h test/fake_nccl.c test/fake_cuda.c test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
+$(T)/threads/test_probe: test/test_probe.c test/probe_rig.h test/probe_which.h test/probe_ends.h test/fake_nccl.c test/fake_cuda.c test/fake.h $(SANITIZED_ALL) $(HEADERS) | $(T)
 	@mkdir -p $(@D)
 	@echo "cc $(@D)"; $(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libnccl.so.2 -o $(@D)/libnccl.so.2 test/fake_nccl.c
 	@$(CC) $(SANITIZED) -fPIC -shared -Wl,-soname,libcuda.so.1 -o $(@D)/libcuda.so.1 test/fake_cuda.c
