@@ -55,7 +55,7 @@ $(T)/libhook.so: test/hook.c | $(T)
 $(T)/test_hook: test/test_hook.c $(T)/libhook.so | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(T)/libhook.so -Wl,-rpath,'$$ORIGIN' -ldl
 
-$(T)/test_sends: test/test_sends.c test/long_messages.h | $(T)
+$(T)/test_sends: test/test_sends.c test/long_messages.h $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -Wl,--export-dynamic-symbol=fake_loading -o $@ $< -pthread -ldl
 
 $(T)/test_probe $(T)/test_groups: $(T)/%: test/%.c test/probe_rig.h test/probe_which.h test/probe_ends.h test/fake.h $(HEADERS) | $(T)
@@ -68,7 +68,7 @@ HOST_OBJECTS := $(filter $(BUILD)/host/% $(BUILD)/glibc.o,$(OBJECTS))
 $(T)/test_gin: test/test_gin.c test/gin_rig.h test/gin_states.h test/gin_trips.h test/gin_captured.h test/gin_lanes.h test/gin_late.h test/gin_asked.h test/gin_expected.h test/gin_children.h test/children.h test/gin_memory.h test/gin_backends.h test/gin_places.h test/gin_contexts.h test/exchange.h test/meeting.h $(HOST_OBJECTS) $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< $(HOST_OBJECTS) -pthread -ldl
 
-$(T)/test_watch: test/test_watch.c watch.h | $(T)
+$(T)/test_watch: test/test_watch.c $(HEADERS) | $(T)
 	@echo "cc $@"; $(CC) $(CFLAGS) -o $@ $< -pthread
 
 MOVERS := movers.c mover_count.c
