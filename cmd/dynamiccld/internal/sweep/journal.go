@@ -145,8 +145,8 @@ func openJournal(path string, anew bool) (*journal, error) {
 		return nil, fmt.Errorf("--out: %w; name a file that you may write, in a folder that exists", err)
 	}
 	j := &journal{file: f, at: map[pointKey]int{}}
-	if !filelock.Take(f, unix.LOCK_EX) {
-		return nil, errors.Join(fmt.Errorf("%s is being written by another sweep; wait for its end, or give another --out", path), f.Close())
+	if err := takeJournal(f, path); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	var points []Point
 	length := int64(0)
@@ -166,6 +166,22 @@ func openJournal(path string, anew bool) (*journal, error) {
 		j.remember(p)
 	}
 	return j, nil
+}
+
+// takeJournal locks what was opened at the path, unless another sweep has that, or has just taken it away (dropEmpty): nobody would find
+// what is written to it.
+func takeJournal(f *os.File, path string) error {
+	if !filelock.Take(f, unix.LOCK_EX) {
+		return fmt.Errorf("%s is being written by another sweep; wait for its end, or give another --out", path)
+	}
+	opened, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if there, err := os.Stat(path); err != nil || !os.SameFile(opened, there) {
+		return fmt.Errorf("%s was taken away while this sweep began; run the same command again", path)
+	}
+	return nil
 }
 
 func (j *journal) remember(p Point) {

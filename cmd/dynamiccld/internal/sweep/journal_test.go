@@ -103,3 +103,26 @@ func TestRefusedTableKeepsItsFolder(t *testing.T) {
 		t.Error("a journal with lines went")
 	}
 }
+
+// One that is taken away between opening and locking would be written for nobody.
+func TestJournalThatWasTakenAway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.points.jsonl")
+	for _, again := range []bool{false, true} { // there is nothing; somebody has made it again
+		f, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if again {
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := takeJournal(f, path); err == nil || !strings.Contains(err.Error(), path+" was taken away") {
+			t.Errorf("made again: %v: %v", again, err)
+		}
+	}
+}
