@@ -147,7 +147,7 @@ func (a *app) calibrate(cmd *cobra.Command, f *calibrateFlags) error {
 	o.Worker, o.NCCL, o.Now, o.Progress, o.Terminal = f.worker, f.nccl, a.now, a.stderr, a.onTerminal()
 	nodes := 0
 	for _, s := range o.Shapes {
-		nodes = max(nodes, int(s.Nodes))
+		nodes = max(nodes, s.Nodes)
 	}
 	if o.Environ, err = f.environ(a, nodes, true, false); err != nil {
 		return err

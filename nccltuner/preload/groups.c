@@ -87,10 +87,7 @@ static bool any_captured(void) {
 
 /* ---- its end ---- */
 
-static bool wanted(const struct grouped *it) {
-  bool timed = atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed) && !dyn_rest_has(&dynamiccl_preload.resting, it->comm);
-  return timed || dyn_watch_has(&dynamiccl_preload.watched, it->key);
-}
+static bool wanted(const struct grouped *it) { return dyn_call_wanted(&dynamiccl_preload, it->comm, it->key); }
 
 /* The calls are told apart whether or not one is timed: of each the plugin may want the next one timed. The driver was asked about
  * each that NCCL has been given; where one is to be timed it is asked again about all, for no event may go into a graph. */

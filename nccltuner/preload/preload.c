@@ -225,8 +225,7 @@ DYN_HOT void dyn_passage_enter(struct dyn_passage *passage, void *stream, void *
   call->looked = true;
   call->before = dyn_mask_look(&words);
   call->key = DYN_RARELY(call->captured || dyn_in_group()) ? 0 : key;
-  if (call->key != 0 && DYN_RARELY((atomic_load_explicit(&dynamiccl_preload.timing, memory_order_relaxed) && !dyn_rest_has(&dynamiccl_preload.resting, comm)) ||
-                                   dyn_watch_has(&dynamiccl_preload.watched, key))) {
+  if (call->key != 0 && DYN_RARELY(dyn_call_wanted(&dynamiccl_preload, comm, key))) {
     passage->probe = dyn_probe_begin(stream);
     call->timed = passage->probe == NULL ? NULL : dyn_probe_timed(passage->probe);
   }

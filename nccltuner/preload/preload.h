@@ -148,6 +148,12 @@ struct dyn_preload { /* up to watched.used in one line of cache, for each call l
 } __attribute__((aligned(64)));
 _Static_assert(offsetof(struct dyn_preload, watched.used) < 64, "the line that each call looks at");
 
+/* Whether a call of the communicator is timed, whose key it is (dyn_watch_key). */
+static inline bool dyn_call_wanted(struct dyn_preload *preload, const void *comm, uint64_t key) {
+  bool sampled = atomic_load_explicit(&preload->timing, memory_order_relaxed) && !dyn_rest_has(&preload->resting, comm);
+  return sampled || dyn_watch_has(&preload->watched, key);
+}
+
 /* Puts it into the ring, from where it goes to the daemon. NULL: nobody is told. */
 static inline void dyn_traffic_tell(struct dyn_traffic *traffic, struct dyn_ring *ring) {
   if ((atomic_load_explicit(&traffic->longBytes, memory_order_relaxed) | atomic_load_explicit(&traffic->together, memory_order_relaxed)) == 0) return; /* as mostly */

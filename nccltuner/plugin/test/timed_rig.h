@@ -77,9 +77,7 @@ static void all_reduce(struct member_rig *m, int how) {
   if (!(how & PAST)) call.comm = m->comm;
   if (!(how & (PAST | CAPTURED))) call.key = dyn_watch_key(m->comm, how & OTHER_KEY ? 2 : 1, bytes, 1);
   /* As the preload decides: before anything of this call is known. */
-  if (how & TIMED && !(how & PAST) &&
-      ((atomic_load(&dynamiccl_preload.timing) && !dyn_rest_has(&dynamiccl_preload.resting, m->comm)) || dyn_watch_has(&dynamiccl_preload.watched, call.key)))
-    call.timed = &timed, probed++;
+  if (how & TIMED && !(how & PAST) && dyn_call_wanted(&dynamiccl_preload, m->comm, call.key)) call.timed = &timed, probed++;
   if (call.inGraph) dyn_guard_enter(&words);
   void *api = NULL; /* only where NCCL finds the bit */
   if (rig_mask & (ncclProfileCollApi | ncclProfileColl)) rig_stop(api = rig_api(&m->profiler, how & CAPTURED ? 1 : 0));

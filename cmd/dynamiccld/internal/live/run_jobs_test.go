@@ -42,6 +42,9 @@ func (r *runRig) shell() *shell {
 	r.Cleanup(func() {
 		_ = p.Process.Kill()
 		p.end()
+		if r.Failed() {
+			r.Logf("the shell said %q", s.said.String())
+		}
 	})
 	s.hears("ready$ ")
 	return s
@@ -59,11 +62,7 @@ func (s *shell) types(line string) {
 func (s *shell) hears(words ...string) {
 	s.Helper()
 	for _, w := range words {
-		for deadline := time.Now().Add(time.Minute); !strings.Contains(s.said.String()[s.seen:], w); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				s.Fatalf("waited a minute for %q after %q", w, s.said.String())
-			}
-		}
+		s.wait(fmt.Sprintf("%q", w), func() bool { return strings.Contains(s.said.String()[s.seen:], w) })
 		s.seen += strings.Index(s.said.String()[s.seen:], w) + len(w)
 	}
 }
