@@ -106,6 +106,18 @@ func (m *comm) fixed(c actions.Collective) bool {
 // llOnDevice says that LL is NCCL's device kernel for calls of the bucket.
 func (m *comm) llOnDevice(b state.Bucket) bool { return m.onDevice[b.Collective]>>b.Log2Bytes&1 != 0 }
 
+// untoldBroadcast is the first NCCL whose profiler tells nothing of a Broadcast: it becomes a task of its own and from that a collective's again,
+// without the mask that says whom to tell (ncclPrepareTasks, src/enqueue.cc, 2.29.2 to 2.30.7; 2.32.3 tells nothing either).
+const untoldBroadcast = 22902
+
+// untold says that NCCL's profiler has no event of a call of the bucket for which NCCL was asked for a choice.
+func (m *comm) untold(b state.Bucket, asked actions.Action) bool {
+	if b.Collective == actions.Broadcast {
+		return m.NCCLVersion >= untoldBroadcast
+	}
+	return m.llOnDevice(b) && sameIn([]actions.Action{deviceLL}, asked) == deviceLL
+}
+
 // views appends what people see of every bucket, in the order of collective and size.
 func (m *comm) views(all []BucketView) []BucketView {
 	m.eachBucket(func(b *bucket) {

@@ -28,7 +28,7 @@ func (c *Core) sample(nowNs state.Ns, s *Sample) {
 	}
 	c.totals.Groups++
 	unknown := c.totals.Ran.NotKnown
-	if c.totals.Ran.count(o, &m.joiner, m.llOnDevice(s.Bucket)) {
+	if c.totals.Ran.count(o, &m.joiner, m.untold(s.Bucket, o.Action)) {
 		c.keepOverruled(m.Shape, s, o)
 	}
 	if c.totals.Ran.NotKnown > unknown {

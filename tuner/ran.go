@@ -17,7 +17,7 @@ type RanTotals struct {
 	Aggregated uint64 `json:"aggregated"` // in a group of calls that NCCL made one of, which has one algorithm
 	Disagreed  uint64 `json:"disagreed"`  // ranks do not say the same
 	Declined   uint64 `json:"declined"`   // NCCL ran something else than a name that in a group is a wish
-	Untold     uint64 `json:"untold"`     // LL was chosen where it is NCCL's device kernel, which NCCL's profiler has no event for
+	Untold     uint64 `json:"untold"`     // NCCL's profiler has no event for it: LL was chosen where it is a device kernel, or it is a Broadcast from 2.29.2 on
 }
 
 // mostOverruled are kept: one has a reason that others have as well.
@@ -72,8 +72,8 @@ func (c *Core) countUnknown(shape state.Shape, s *Sample, o state.Observation) {
 	}
 }
 
-// count puts a call into one of them, and says whether that is Overruled. onDevice: LL is NCCL's device kernel for it.
-func (t *RanTotals) count(o state.Observation, j *joiner, onDevice bool) (overruled bool) {
+// count puts a call into one of them, and says whether that is Overruled. untold: NCCL's profiler has no event for it.
+func (t *RanTotals) count(o state.Observation, j *joiner, untold bool) (overruled bool) {
 	switch {
 	case j.differs:
 		t.Disagreed++
@@ -86,7 +86,7 @@ func (t *RanTotals) count(o state.Observation, j *joiner, onDevice bool) (overru
 		return true
 	case o.Action.Path == actions.PathDefault:
 		t.Default++
-	case o.Ran.Path == actions.PathDefault && onDevice && sameIn([]actions.Action{deviceLL}, o.Action) == deviceLL:
+	case o.Ran.Path == actions.PathDefault && untold:
 		t.Untold++
 	case o.Ran.Path == actions.PathDefault:
 		t.NotKnown++

@@ -14,10 +14,11 @@ import (
 // whose times are worth nothing are told apart from those that ran something else.
 func TestEveryCallIsAccountedFor(tt *testing.T) {
 	const ranks = 3
-	bucket := state.Bucket{Collective: actions.AllReduce, Log2Bytes: 16}
 	names := parse(tt, "default", "Ring/LL/8", "Ring/LL/2", "Tree/Simple/8", "lsa/oneshot/4", "lsa/oneshot/1")
 	rapid.Check(tt, func(t *rapid.T) {
-		core := coreOf(tt, agents.NameDefault, Config{}, CommJoined{Shape: state.Shape{Ranks: ranks, Nodes: 1}})
+		bucket := state.Bucket{Collective: rapid.SampledFrom([]actions.Collective{actions.AllReduce, actions.Broadcast}).Draw(t, "collective"), Log2Bytes: 16}
+		nccl := rapid.SampledFrom([]int{0, untoldBroadcast - 1, untoldBroadcast}).Draw(t, "NCCL")
+		core := coreOf(tt, agents.NameDefault, Config{}, CommJoined{Shape: state.Shape{Ranks: ranks, Nodes: 1}, NCCLVersion: nccl})
 		marks, onDevice := MarkSet(0b111_111|MarkOneShot), false
 		if rapid.Bool().Draw(t, "the bucket is known") {
 			if onDevice = rapid.Bool().Draw(t, "LL is a device kernel"); onDevice {
@@ -63,7 +64,9 @@ func TestEveryCallIsAccountedFor(tt *testing.T) {
 				*overruled++
 			case asked == actions.Default:
 				want.Default++
-			case ran == actions.Default && onDevice && asked.Protocol == actions.LL && !ours:
+			case ran == actions.Default && bucket.Collective == actions.Broadcast && nccl >= untoldBroadcast:
+				want.Untold++
+			case ran == actions.Default && bucket.Collective == actions.AllReduce && onDevice && asked.Protocol == actions.LL:
 				want.Untold++
 			case ran == actions.Default:
 				want.NotKnown++
@@ -89,7 +92,7 @@ func TestEveryCallIsAccountedFor(tt *testing.T) {
 		var unknown uint64
 		for _, c := range core.UnknownCalls() {
 			unknown += c.Calls
-			if c.Asked == "default" || c.Bytes != 65536 || c.Collective != "AllReduce" || c.Ranks != ranks || c.Nodes != 1 {
+			if c.Asked == "default" || c.Bytes != 65536 || c.Collective != bucket.Collective.String() || c.Ranks != ranks || c.Nodes != 1 {
 				t.Fatalf("%+v", c)
 			}
 		}
@@ -97,7 +100,7 @@ func TestEveryCallIsAccountedFor(tt *testing.T) {
 			t.Fatalf("%+v are not known, want %d", core.UnknownCalls(), want.NotKnown)
 		}
 		for _, c := range core.OverruledCalls() {
-			if c.Asked == c.Ran || c.Bytes != 65536 || c.Collective != "AllReduce" || c.Ranks != ranks || c.Nodes != 1 {
+			if c.Asked == c.Ran || c.Bytes != 65536 || c.Collective != bucket.Collective.String() || c.Ranks != ranks || c.Nodes != 1 {
 				t.Fatalf("%+v", c)
 			}
 		}

@@ -145,8 +145,7 @@ static int roots_of(const struct ncclComm *comm) {
   return roots;
 }
 static int are_one_kernel(const struct ncclComm *comm, const struct call *call) {
-  const char *enabled = getenv("NCCL_ALLGATHERV_ENABLE");
-  return call->func == FUNC_BROADCAST && nccl_version() >= 22900 && (enabled == NULL || strtoll(enabled, NULL, 0) != 0) && roots_of(comm) > 1;
+  return call->func == FUNC_BROADCAST && comm_broadcasts_apart() && roots_of(comm) > 1;
 }
 
 static ncclResult_t run_broadcasts(struct ncclComm *comm) {

@@ -195,6 +195,11 @@ int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, c
 }
 
 /* Appended in the call, while the host is some microseconds ahead of the kernel. */
+int comm_broadcasts_apart(void) {
+  const char *enabled = getenv("NCCL_ALLGATHERV_ENABLE");
+  return nccl_version() >= 22902 && (enabled == NULL || strtoll(enabled, NULL, 0) != 0);
+}
+
 struct api_task comm_append(struct comm *comm, struct rank *rank, const struct item *item, enum call_as as) {
   clock_virtual((uint64_t)rank->timeline.nowNs);
   api_group_start();
@@ -202,7 +207,7 @@ struct api_task comm_append(struct comm *comm, struct rank *rank, const struct i
                                          as == CALL_CAPTURE);
   if (!api_group_end()) api_group_exit();
   clock_virtual(0);
-  return task;
+  return item->func == FUNC_BROADCAST && comm_broadcasts_apart() ? (struct api_task){0} : task;
 }
 
 static int run_tasks(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, struct task *tasks,

@@ -61,6 +61,10 @@ struct api_task comm_append(struct comm *comm, struct rank *rank, const struct i
 int comm_run(struct comm *comm, struct rank *rank, const struct phase *phase, const struct item *item, const struct api_task *appended,
              uint64_t call, enum call_as as, struct ran *ran);
 
+/* From 2.29.2 on a Broadcast is a task of another kind, and one of a group of one root a collective's again, which then has nothing of the API call by
+ * which the profiler hears of it (ncclPrepareTasks, enqueue.cc:367, 2.30.7). Not with NCCL_ALLGATHERV_ENABLE=0. */
+int comm_broadcasts_apart(void);
+
 /* Broadcasts with several roots that are one kernel, from 2.29 on: asks as about an AllGather, and takes the number of channels at its word. 0, or -1
  * with rank->error: the tuner broke a rule, or gave channels that are not there. */
 int comm_ask_broadcasts(struct comm *comm, struct rank *rank, uint64_t bytes);

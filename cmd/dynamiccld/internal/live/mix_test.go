@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"dynamiccl/cmd/dynamiccld/internal/control"
 	"dynamiccl/internal/testbuild"
 )
 
@@ -36,8 +37,14 @@ func mixFor(t *testing.T, seconds, library string, ranks int, ours, cases string
 	t.Helper()
 	r := newRig(t, "--explore-budget", "50%", "--sample-every", "1")
 	r.start()
+	return r.mix(seconds, library, ranks, ours, cases, environ...)
+}
+
+// mix runs them with the rig's daemon.
+func (r *rig) mix(seconds, library string, ranks int, ours, cases string, environ ...string) map[string]mixLine {
+	r.Helper()
 	fake := r.standIns()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(r.Context(), 4*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(fake, "mix"), "cases", "--ranks", fmt.Sprint(ranks), "--nodes", map[string]string{"lsa": "1", "none": "1", "gin": "2"}[ours], "--ours", ours,
 		"--seconds", seconds, "--hang-seconds", "40", "--only", cases)
@@ -48,18 +55,18 @@ func mixFor(t *testing.T, seconds, library string, ranks int, ours, cases string
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
+		r.Fatal(err)
 	}
 	lines := map[string]mixLine{}
 	for _, text := range strings.Split(strings.TrimSpace(string(out)), "\n") {
 		var line mixLine
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
-			t.Fatalf("%q: %v; %s", text, err, &said)
+			r.Fatalf("%q: %v; %s", text, err, &said)
 		}
 		lines[line.Case] = line
 	}
 	if len(lines) != 1+strings.Count(cases, ",") {
-		t.Fatalf("%+v: %s", lines, &said)
+		r.Fatalf("%+v: %s", lines, &said)
 	}
 	return lines
 }
@@ -108,6 +115,31 @@ func TestMixOnHalvesOfWindows(t *testing.T) {
 			t.Logf("%+v", line)
 			if line.Result != "pass" || line.Wrong != 0 {
 				t.Errorf("%+v", line)
+			}
+		})
+	}
+}
+
+// From 2.29.2 on NCCL's profiler hears nothing of a Broadcast, unless it is a collective like any other: what ran is not known, and counted so.
+func TestBroadcastsAreUntold(t *testing.T) {
+	t.Parallel()
+	library := filepath.Join(built(t).Lib, "libdynamiccl.so")
+	for _, run := range []struct {
+		version, enabled string
+		untold           bool
+	}{{"2.28.9", "1", false}, {"2.30.7", "1", true}, {"2.30.7", "0", false}} {
+		t.Run(run.version+", "+run.enabled, func(t *testing.T) {
+			r := newRig(t, "--explore-budget", "50%", "--sample-every", "1")
+			r.start()
+			var status control.Status
+			for range 4 { // which sizes are tried, and sampled, is chance
+				r.mix("2", library, 2, "none", "plans-under-eager-calls", "DYNAMICCL_NO_KERNELS=1", "NCCL_SYM_NOWIN_ENABLE=0", "FAKEGPU_OPTIONS=--nccl "+run.version, "NCCL_ALLGATHERV_ENABLE="+run.enabled)
+				if status = r.status(); !run.untold || status.Core.Ran.Untold > 0 {
+					break
+				}
+			}
+			if ran := status.Core.Ran; ran.Chosen == 0 || ran.Overruled != 0 || ran.NotKnown != 0 || ran.Untold != 0 != run.untold {
+				t.Errorf("%+v, untold %v wanted; not known: %+v", ran, run.untold, status.Unknown)
 			}
 		})
 	}

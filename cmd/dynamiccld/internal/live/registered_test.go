@@ -31,8 +31,8 @@ func TestClosedLoopOnRegisteredMemory(t *testing.T) {
 	client := control.NewClient(r.daemon.Dir)
 	var found *control.Bucket
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		// A broadcast has NCCL connect rings, which nothing else here runs: only then may they be tried.
-		if _, err := group.Call(t.Context(), time.Minute, "Broadcast", bytes, 32); err != nil {
+		// A reduce has NCCL connect rings, which nothing else here runs: only then may they be tried. (Of a broadcast nobody would hear it.)
+		if _, err := group.Call(t.Context(), time.Minute, "Reduce", bytes, 32); err != nil {
 			t.Fatal(err)
 		}
 		called, err := group.Call(t.Context(), time.Minute, "AllReduce", bytes, calls)
@@ -47,7 +47,7 @@ func TestClosedLoopOnRegisteredMemory(t *testing.T) {
 		found = nil
 		for i, b := range buckets {
 			switch {
-			case b.Bucket.Log2Bytes != 16 || b.Bucket.Collective == actions.Broadcast:
+			case b.Bucket.Log2Bytes != 16 || b.Bucket.Collective == actions.Reduce:
 			case b.Bucket.Collective == actions.AllReduceRegistered:
 				found = &buckets[i]
 			default:
@@ -86,7 +86,7 @@ func ringTable(t *testing.T, simpleUs float64) string {
 	var b strings.Builder
 	b.WriteString("machine,nccl,nranks,nnodes,transport,condition,collective,bytes,path,algorithm,protocol,channels,median_us\n")
 	fmt.Fprintf(&b, "made-up,2.32.3,2,1,nvlink,quiet,AllReduce,65536,default,-,-,-,40\n")
-	fmt.Fprintf(&b, "made-up,2.32.3,2,1,nvlink,quiet,Broadcast,65536,default,-,-,-,40\n")
+	fmt.Fprintf(&b, "made-up,2.32.3,2,1,nvlink,quiet,Reduce,65536,default,-,-,-,40\n")
 	for _, algorithm := range []string{"Tree", "Ring"} {
 		for _, protocol := range []string{"LL", "LL128", "Simple"} {
 			us := 20.0
@@ -96,7 +96,7 @@ func ringTable(t *testing.T, simpleUs float64) string {
 			for _, channels := range []int{1, 2, 4, 8, 16, 24, 32} {
 				fmt.Fprintf(&b, "made-up,2.32.3,2,1,nvlink,quiet,AllReduce,65536,collective,%s,%s,%d,%.3f\n", algorithm, protocol, channels, us)
 				if algorithm == "Ring" {
-					fmt.Fprintf(&b, "made-up,2.32.3,2,1,nvlink,quiet,Broadcast,65536,collective,%s,%s,%d,40\n", algorithm, protocol, channels)
+					fmt.Fprintf(&b, "made-up,2.32.3,2,1,nvlink,quiet,Reduce,65536,collective,%s,%s,%d,40\n", algorithm, protocol, channels)
 				}
 			}
 		}
