@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 const measurements = "../../tuner/tunersim/testdata/measurements/"
 
 // twoTables are small tables of one machine each.
-const twoTables = measurements + "h200x2-*.csv"
+const twoTables = measurements + "h200x2-*-quiet.csv"
 
 // fake is a trainer that learns nothing, quickly.
 type fake struct {

@@ -56,7 +56,7 @@ func TestWrongFlags(t *testing.T) {
 
 func TestCard(t *testing.T) {
 	w := newWorld(t)
-	line := "--traces " + twoTables + " --traces " + measurements + "h200x2-nvlink* --hold-out SOCKET --updates 350 --seed 4 --without memory,peers --out $DIR/p"
+	line := "--traces " + twoTables + " --traces " + measurements + "h200x2-nvlink-quiet* --hold-out SOCKET --updates 350 --seed 4 --without memory,peers --out $DIR/p"
 	w.must(line)
 	f := w.fakes[0]
 	if len(f.tables) != 1 || f.tables[0].Shape.Transport != "nvlink" {

@@ -13,7 +13,7 @@ import (
 func TestRanksMeetBeforeOneWayCalls(t *testing.T) {
 	const ranks, replays = 2, 40
 	env, dir := pluginEnv(t)
-	g := startGroup(t, ranks, sameEnv(append(env, "FAKEGPU_TABLE="+writeTable(t, ranks, 1))...))
+	g := startGroup(t, ranks, sameEnv(append(env, "FAKEGPU_TABLE="+writeTable(t, ranks, 1), "NCCL_ALLGATHERV_ENABLE=0")...)) // as sweep has it, so that broadcasts are told
 	g.init()
 	f := newForcer(t, dir, ranks)
 	for collective, meets := range map[actions.Collective]bool{actions.Broadcast: true, actions.Reduce: true, actions.AllGather: false} {
