@@ -194,12 +194,12 @@ int comm_call(struct comm *comm, struct rank *rank, const struct phase *phase, c
   return comm_call_as(comm, rank, phase, item, groupSize, call, CALL_RUN, &ran);
 }
 
-/* Appended in the call, while the host is some microseconds ahead of the kernel. */
 int comm_broadcasts_apart(void) {
   const char *enabled = getenv("NCCL_ALLGATHERV_ENABLE");
   return nccl_version() >= 22902 && (enabled == NULL || strtoll(enabled, NULL, 0) != 0);
 }
 
+/* Appended in the call, while the host is some microseconds ahead of the kernel. */
 struct api_task comm_append(struct comm *comm, struct rank *rank, const struct item *item, enum call_as as) {
   clock_virtual((uint64_t)rank->timeline.nowNs);
   api_group_start();
