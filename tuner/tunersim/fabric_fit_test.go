@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"dynamiccl/actions"
@@ -24,12 +22,9 @@ func recorded(t testing.TB) (names []string, tables map[string]*Table) {
 	}
 	tables = map[string]*Table{}
 	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		nccls := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(row string) bool { return strings.Contains(row, ",AllToAll,") || strings.Contains(row, ",lsa,") })
-		if tables[filepath.Base(f)], err = ReadTable(strings.NewReader(strings.Join(nccls, ""))); err != nil {
+		all := load(t, filepath.Base(f))
+		nccls := slices.DeleteFunc(all.Rows(), func(r Row) bool { return r.Action.Ours() || r.Collective.Plain() == actions.AllToAll })
+		if tables[filepath.Base(f)], err = NewTable(all.Machine, all.NCCL, all.Shape, all.NICs, all.Condition, nccls); err != nil {
 			t.Fatalf("%s: %v", f, err)
 		}
 	}

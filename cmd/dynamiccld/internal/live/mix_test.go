@@ -35,9 +35,14 @@ func mix(t *testing.T, library string, ranks int, ours, cases string, environ ..
 // mixFor is mix with cases of so many seconds, and of 256 calls or more.
 func mixFor(t *testing.T, seconds, library string, ranks int, ours, cases string, environ ...string) map[string]mixLine {
 	t.Helper()
+	return mixRig(t).mix(seconds, library, ranks, ours, cases, environ...)
+}
+
+func mixRig(t *testing.T) *rig {
+	t.Helper()
 	r := newRig(t, "--explore-budget", "50%", "--sample-every", "1")
 	r.start()
-	return r.mix(seconds, library, ranks, ours, cases, environ...)
+	return r
 }
 
 // mix runs them with the rig's daemon.
@@ -129,8 +134,7 @@ func TestBroadcastsAreUntold(t *testing.T) {
 		untold           bool
 	}{{"2.30.7", "1", true}, {"2.30.7", "0", false}} {
 		t.Run(run.version+", "+run.enabled, func(t *testing.T) {
-			r := newRig(t, "--explore-budget", "50%", "--sample-every", "1")
-			r.start()
+			r := mixRig(t)
 			var status control.Status
 			for range 4 { // which sizes are tried, and sampled, is chance
 				r.mix("2", library, 2, "none", "plans-under-eager-calls", "DYNAMICCL_NO_KERNELS=1", "NCCL_SYM_NOWIN_ENABLE=0", "FAKEGPU_OPTIONS=--nccl "+run.version, "NCCL_ALLGATHERV_ENABLE="+run.enabled)
